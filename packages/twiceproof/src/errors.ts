@@ -1,0 +1,57 @@
+/**
+ * Every error that this package raises on purpose, in one table. `docs/errors.md` lists the same
+ * codes, and a test compares the two. Expected outcomes (a duplicate, a refusal of the business)
+ * are values and do not stand here.
+ */
+export const errorTable = {
+  TP_CLOSED: {
+    retryable: false,
+    todo: 'The publisher or subscription was closed before this call; create a new one.',
+  },
+  TP_DEADLINE: {
+    retryable: true,
+    todo: 'The broker did not answer in time. The record may or may not be written: publish it again with the same id.',
+  },
+  TP_BROKER_UNREACHABLE: {
+    retryable: true,
+    todo: 'Check KAFKA_BROKERS and that a majority of the brokers runs. Nothing is lost; publish again.',
+  },
+  TP_RECORD_TOO_LARGE: {
+    retryable: false,
+    todo: "Make the payload smaller, or raise the topic's max.message.bytes and the transport's maxRecordBytes together.",
+  },
+  TP_RECORD_INVALID: {
+    retryable: false,
+    todo: 'The record cannot be encoded as it is (the message names the field). Fix what builds it.',
+  },
+  TP_TOPIC_UNKNOWN: {
+    retryable: true,
+    todo: 'Create the topic (topics are never created on the fly), or correct its name in the configuration.',
+  },
+  TP_NOT_AUTHORIZED: {
+    retryable: true,
+    todo: 'Grant this principal the right to use the topic or the group; records wait until then.',
+  },
+  TP_FEATURE_MISSING: {
+    retryable: false,
+    todo: 'This transport does not declare the feature; choose another transport, or do without the option.',
+  },
+} as const satisfies Record<string, { retryable: boolean; todo: string }>;
+
+export type ErrorCode = keyof typeof errorTable;
+
+export class TwiceproofError extends Error {
+  readonly code: ErrorCode;
+  /** Whether the same call may succeed later without any change by the caller. */
+  readonly retryable: boolean;
+  /** What a person should do about it. */
+  readonly todo: string;
+
+  constructor(code: ErrorCode, detail: string, options?: { cause?: unknown }) {
+    super(`${code}: ${detail}`, options);
+    this.name = 'TwiceproofError';
+    this.code = code;
+    this.retryable = errorTable[code].retryable;
+    this.todo = errorTable[code].todo;
+  }
+}

@@ -1,0 +1,132 @@
+import type { TwiceproofError } from './errors.ts';
+
+/**
+ * How messages travel between services. The core (publish, receive, settle one message, close) fits
+ * any broker that acknowledges; what only logs can do is a declared feature. One conformance suite
+ * (`twiceproof/conformance`) says what each promise below means, and every transport must pass it.
+ */
+export interface Transport {
+  readonly name: string;
+  readonly features: ReadonlySet<TransportFeature>;
+  publisher(): Publisher;
+  subscribe(options: SubscribeOptions): Promise<Subscription>;
+  /** Closes every publisher and subscription that it made. Bounded in time, also when the broker is gone. */
+  close(): Promise<void>;
+}
+
+/**
+ * - `positions`: deliveries carry a position, and settled means a contiguous run of them
+ * - `seek`: we choose where a lane starts (`onAssigned`)
+ * - `pause`: one lane can be paused while the others go on
+ * - `assignment`: lanes are shared out among the members of a group, and move
+ */
+export type TransportFeature = 'positions' | 'seek' | 'pause' | 'assignment';
+
+export interface OutgoingRecord {
+  topic: string;
+  /** Records with one key keep their order. */
+  key: string;
+  value: Uint8Array;
+  headers?: Readonly<Record<string, string>>;
+}
+
+export interface Publisher {
+  /**
+   * Sends the records and answers with one outcome for each, at the same index. It makes one bounded
+   * attempt and never rejects for a record's sake; trying again is the caller's decision.
+   *
+   * Order: within one key, the acknowledged records of a call are a prefix of those that were given,
+   * and a call that follows is behind every call that has answered. One call at a time for one key.
+   */
+  publish(records: readonly OutgoingRecord[]): Promise<PublishOutcome[]>;
+  close(): Promise<void>;
+}
+
+/**
+ * - `acknowledged`: all in-sync replicas have it
+ * - `rejected`: this record can never be published as it is; its key has to wait for a person
+ * - `refused`: nothing can be published there now (unknown topic, no right to write): wait and alarm
+ * - `unknown`: it may or may not be written; publish it again, with the same id
+ * - `withheld`: not sent, because an earlier record of its key was not acknowledged
+ */
+export type PublishOutcome =
+  | { outcome: 'acknowledged'; position?: Position }
+  | { outcome: 'rejected' | 'refused' | 'unknown'; error: TwiceproofError }
+  | { outcome: 'withheld' };
+
+/** A strand of records in order: a Kafka partition, or a queue (then `partition` is 0). */
+export interface Lane {
+  topic: string;
+  partition: number;
+}
+
+export interface Position extends Lane {
+  offset: bigint;
+}
+
+export interface Delivery {
+  lane: Lane;
+  key: Uint8Array | undefined;
+  value: Uint8Array;
+  /** In the order on the wire; a name may come twice. */
+  headers: readonly (readonly [name: string, value: Uint8Array])[];
+  /** Feature `positions`. */
+  position?: Position;
+}
+
+export interface Batch {
+  lane: Lane;
+  deliveries: readonly Delivery[];
+  /** Aborted when the lane is taken away: roll back what is under way, `settle` would answer `stale`. */
+  signal: AbortSignal;
+}
+
+export interface Subscription {
+  /**
+   * The next batch, all of one lane and in its order; undefined when none came in time. A lane whose
+   * last batch is not wholly settled is not handed out again, so each lane has one batch in flight.
+   */
+  receive(options: ReceiveOptions): Promise<Batch | undefined>;
+  /**
+   * These are done for good and need not come again. `stale`: the lane has moved to another member,
+   * nothing was recorded, and they will come again there. With `positions` only the contiguous run
+   * from the lane's start is recorded; what is settled beyond a gap is kept until the gap closes.
+   */
+  settle(deliveries: readonly Delivery[]): Promise<'settled' | 'stale'>;
+  /** Feature `pause`. */
+  pause?(lane: Lane): void;
+  resume?(lane: Lane): void;
+  /** What was received and not settled comes again, here or elsewhere. */
+  close(): Promise<void>;
+}
+
+export interface ReceiveOptions {
+  maxRecords: number;
+  /** How long to wait for the first record. */
+  waitMs: number;
+  signal?: AbortSignal;
+}
+
+export interface SubscribeOptions {
+  /** Members of one group share the lanes; each group gets every record. */
+  group: string;
+  topics: readonly string[];
+  /**
+   * Features `assignment` and `seek`. Called for the lanes that are now ours, before any of their
+   * records; it answers where each starts. A lane that is left out, and every lane when this is not
+   * given, starts at its group's committed offset, or at the earliest record; never at the latest.
+   */
+  onAssigned?(lanes: readonly AssignedLane[]): Promise<readonly Position[]>;
+  /** Feature `assignment`. The lanes are gone: their batches' signals are aborted before this is called. */
+  onRevoked?(lanes: readonly Lane[]): Promise<void>;
+}
+
+export interface AssignedLane extends Lane {
+  /** Tells a topic from one of the same name that was created later. */
+  topicId: string;
+  /** What the group has settled, if it ever did. */
+  committed: bigint | undefined;
+  earliest: bigint;
+  /** The offset after the last record. */
+  end: bigint;
+}

@@ -1,0 +1,152 @@
+/** Where things are kept: state in the checkout, what runs can share in the user's cache directory. */
+import { createHash, randomBytes } from 'node:crypto';
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  readSync,
+  renameSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { homedir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { Refusal } from '@twiceproof/program';
+
+export const checkout = dirname(import.meta.dirname);
+
+/** Everything that belongs to this checkout: runs, kept data. Ignored by git, and safe to delete when nothing runs. */
+export function stateDirectory(): string {
+  return join(checkout, '.twiceproof');
+}
+
+/** The part of the state that servers own. It is elsewhere only when root's checkout is closed to the user they run as. */
+export function openStateDirectory(state: string = stateDirectory()): string {
+  if (!isRoot || isReachableForNobody(state)) return state;
+  const elsewhere = join(cacheDirectory(), `state-${createHash('sha256').update(state).digest('hex').slice(0, 8)}`);
+  if (isReachableForNobody(elsewhere)) return elsewhere;
+  throw new Refusal(
+    `Postgres does not run as root, and user ${nobody}, as whom it would run, cannot enter ${state} or ${elsewhere}.`,
+    'Run this as an ordinary user, or clone to a directory that others may enter (chmod o+x on the path).',
+  );
+}
+
+/** Postgres refuses to run as root, so there it runs as this user, who exists by number everywhere ("nobody"). */
+export const nobody = 65534;
+export const isRoot = process.getuid?.() === 0;
+
+/** Whether the user `nobody` may enter this directory, or read this file. */
+export function isReachableForNobody(path: string): boolean {
+  for (let at = path; ; at = dirname(at)) {
+    if (existsSync(at)) {
+      const { mode, uid } = statSync(at);
+      const bits = uid === nobody ? mode >> 6 : mode;
+      if ((bits & 0o1) === 0) return false;
+    }
+    if (at === dirname(at)) return true;
+  }
+}
+
+export function cacheDirectory(env: NodeJS.ProcessEnv = process.env): string {
+  if (env['TWICEPROOF_CACHE_DIR']) return env['TWICEPROOF_CACHE_DIR'];
+  if (env['XDG_CACHE_HOME']) return join(env['XDG_CACHE_HOME'], 'twiceproof');
+  const home = homedir();
+  // The server that runs as `nobody` must reach its files, and root's home is closed to it as a rule.
+  if (isRoot && !isReachableForNobody(home)) return '/var/cache/twiceproof';
+  return process.platform === 'darwin' ? join(home, 'Library/Caches/twiceproof') : join(home, '.cache/twiceproof');
+}
+
+/** Refuses before a download or a server fills the disk: half-written files are harder to explain. */
+export function requireFreeSpace(
+  directory: string,
+  neededBytes: number,
+  what: string,
+  freeBytes: (existing: string) => number = freeBytesAt,
+): void {
+  let existing = directory;
+  while (!existsSync(existing)) existing = dirname(existing);
+  const free = freeBytes(existing);
+  if (free >= neededBytes) return;
+  throw new Refusal(
+    `No space left: ${what} needs ${megabytes(neededBytes)} in ${directory}, and ${megabytes(free)} are free.`,
+    'Free some space there. `npm run infra -- status` shows what is kept; TWICEPROOF_CACHE_DIR moves the cache.',
+  );
+}
+
+function freeBytesAt(existing: string): number {
+  const { bavail, bsize } = statfsSync(existing);
+  return bavail * bsize;
+}
+
+function megabytes(bytes: number): string {
+  return `${Math.ceil(bytes / 1e6)} MB`;
+}
+
+/**
+ * A directory in the cache that is built once. It is built under another name and then renamed, so
+ * that two runs at once cannot see half of it; its digest stands beside it and is checked at each
+ * use, so that a damaged cache is built again instead of being believed.
+ */
+export async function cachedDirectory(
+  name: string,
+  build: (directory: string) => Promise<void>,
+  cache: string = cacheDirectory(),
+): Promise<string> {
+  const directory = join(cache, name);
+  const digestFile = `${directory}.sha256`;
+  if (existsSync(directory) && existsSync(digestFile)) {
+    if (readFileSync(digestFile, 'utf8') === digestOf(directory)) return directory;
+  }
+  mkdirSync(cache, { recursive: true });
+  const building = `${directory}.building-${randomBytes(4).toString('hex')}`;
+  try {
+    mkdirSync(building);
+    await build(building);
+    const digest = digestOf(building);
+    rmSync(directory, { recursive: true, force: true });
+    renameSync(building, directory);
+    writeFileSync(digestFile, digest);
+  } catch (error) {
+    // Another run has put the same thing there a moment before us.
+    if ((error as NodeJS.ErrnoException).code !== 'ENOTEMPTY') throw error;
+  } finally {
+    rmSync(building, { recursive: true, force: true });
+  }
+  return directory;
+}
+
+/** Over names, links and bytes. About 0.1 s for 60 MB. */
+export function digestOf(directory: string): string {
+  const hash = createHash('sha256');
+  const entries = readdirSync(directory, { recursive: true, withFileTypes: true })
+    .filter((entry) => !entry.isDirectory())
+    .map((entry) => ({ path: join(entry.parentPath, entry.name), isLink: entry.isSymbolicLink() }));
+  for (const { path, isLink } of entries.sort((a, b) => (a.path < b.path ? -1 : 1))) {
+    hash.update(`${path.slice(directory.length)}\0`);
+    if (isLink) hash.update(readlinkSync(path));
+    else hashFile(path, (chunk) => hash.update(chunk));
+  }
+  return hash.digest('hex');
+}
+
+export function sha256Of(path: string): string {
+  const hash = createHash('sha256');
+  hashFile(path, (chunk) => hash.update(chunk));
+  return hash.digest('hex');
+}
+
+function hashFile(path: string, update: (chunk: Uint8Array) => void): void {
+  const buffer = Buffer.allocUnsafe(1 << 20);
+  const file = openSync(path, 'r');
+  try {
+    for (let read = readSync(file, buffer); read > 0; read = readSync(file, buffer)) update(buffer.subarray(0, read));
+  } finally {
+    closeSync(file);
+  }
+}

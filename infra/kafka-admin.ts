@@ -1,0 +1,45 @@
+/** What people do by hand to a Kafka cluster, as far as the set-up and the tests need it. */
+import { Admin } from '@platformatic/kafka';
+
+export interface KafkaAdmin {
+  /** How many brokers the cluster has; throws when none answers. */
+  countBrokers(): Promise<number>;
+  createTopic(name: string, options: { partitions: number; config?: Record<string, string> }): Promise<void>;
+  /** Of those whose names begin with the prefix. */
+  deleteTopics(prefix: string): Promise<void>;
+  /** Groups with members, among those whose names begin with the prefix. */
+  liveGroups(prefix: string): Promise<string[]>;
+  deleteGroups(prefix: string): Promise<void>;
+  close(): Promise<void>;
+}
+
+export function kafkaAdmin(bootstrap: string): KafkaAdmin {
+  const admin = new Admin({
+    clientId: 'twiceproof-admin',
+    bootstrapBrokers: bootstrap.split(','),
+    timeout: 10_000,
+    connectTimeout: 3_000,
+    retries: 5,
+    retryDelay: 250,
+  });
+  const groups = async (prefix: string): Promise<{ id: string; state: string }[]> =>
+    [...(await admin.listGroups()).values()].filter(({ id }) => id.startsWith(prefix));
+  return {
+    countBrokers: async () => (await admin.metadata({ topics: [] })).brokers.size,
+    createTopic: async (name, { partitions, config = {} }) => {
+      const configs = Object.entries(config).map(([key, value]) => ({ name: key, value }));
+      // -1: as many replicas as the cluster is set to.
+      await admin.createTopics({ topics: [name], partitions, replicas: -1, configs });
+    },
+    deleteTopics: async (prefix) => {
+      const topics = (await admin.listTopics()).filter((topic) => topic.startsWith(prefix));
+      if (topics.length > 0) await admin.deleteTopics({ topics });
+    },
+    liveGroups: async (prefix) => (await groups(prefix)).filter(({ state }) => state !== 'EMPTY').map(({ id }) => id),
+    deleteGroups: async (prefix) => {
+      const ids = (await groups(prefix)).map(({ id }) => id);
+      if (ids.length > 0) await admin.deleteGroups({ groups: ids });
+    },
+    close: async () => admin.close(),
+  };
+}

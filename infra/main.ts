@@ -1,0 +1,147 @@
+/** `npm run infra`: the servers, piece by piece. `npm start` is `up`. */
+import { existsSync } from 'node:fs';
+import { relative } from 'node:path';
+import { once } from 'node:events';
+import { setTimeout as delay } from 'node:timers/promises';
+import { EXIT, main, Refusal, type Context, type FlagSpecs, type Output } from '@twiceproof/program';
+import { checkout } from './directories.ts';
+import { waitUntilEnded } from './processes.ts';
+import { beginRun, endRun, listRuns, recordAddresses, sweepDeadRuns, type Run } from './run.ts';
+import { keptDirectory, startServers, type Servers } from './servers.ts';
+
+const flags = {
+  brokers: { type: 'choice', choices: ['1', '3'], default: '3', help: 'Kafka brokers' },
+  keep: { type: 'boolean', help: 'keep the data for the next start with --keep' },
+  'postgres-port': { type: 'integer', min: 1, max: 65_535, help: 'a port of your choice; otherwise a free one' },
+  'kafka-port': { type: 'integer', min: 1, max: 65_533, help: 'of the first broker; otherwise free ones' },
+  'database-url': { type: 'string', env: 'DATABASE_URL', help: 'use this Postgres instead of our own' },
+  'kafka-brokers': { type: 'string', env: 'KAFKA_BROKERS', help: 'use this Kafka instead of our own (host:port,...)' },
+} as const satisfies FlagSpecs;
+
+await main({
+  name: 'infra',
+  summary: 'Real Postgres and real Kafka on loopback, without docker.',
+  commands: {
+    up: 'start both and stay until Ctrl-C or `down`',
+    down: 'stop what `up` has started from this checkout, wherever it runs',
+    status: 'what runs, and where',
+  },
+  flags,
+  run: async (context) => {
+    if (context.command === 'up') return up(context);
+    if (context.command === 'down') return down(context.output);
+    return status(context.output);
+  },
+});
+
+async function up(context: Context<typeof flags>): Promise<number> {
+  const { flags: given, output, signal } = context;
+  if (given.keep) refuseSecondKeeper();
+  const run = await beginRun(given.keep ? 'keep' : 'up');
+  let servers: Servers | undefined;
+  try {
+    output.progress('starting Postgres and Kafka ...');
+    servers = await startServers({
+      run,
+      brokers: given.brokers === '1' ? 1 : 3,
+      keep: given.keep,
+      databaseUrl: given['database-url'],
+      kafkaBrokers: given['kafka-brokers'],
+      postgresPort: given['postgres-port'],
+      kafkaPort: given['kafka-port'],
+      progress: output.progress,
+      signal,
+    });
+    const { databaseUrl, kafkaBrokers } = servers;
+    recordAddresses(run, { databaseUrl, kafkaBrokers });
+    output.ready({ databaseUrl, kafkaBrokers, directory: run.directory, pid: process.pid });
+    output.say(banner(servers, run, given.keep));
+    return await stayUp(servers, signal);
+  } finally {
+    if (signal.aborted) output.progress('stopping ...');
+    await servers?.close();
+    await run.end();
+    if (signal.aborted) output.progress('stopped; nothing is left running.');
+  }
+}
+
+/** Until we are told to stop, or a server of ours ends by itself. */
+async function stayUp(servers: Servers, signal: AbortSignal): Promise<number> {
+  const stopped = signal.aborted ? Promise.resolve() : once(signal, 'abort');
+  for (;;) {
+    if (await Promise.race([stopped.then(() => true), delay(500, false, { ref: true })])) return EXIT.ok;
+    const dead = servers.dead();
+    if (dead.length > 0 && !signal.aborted) {
+      throw new Refusal(
+        `Ended unexpectedly: ${dead.join(', ')}.`,
+        'Start again; the log says why it ended.',
+        EXIT.failed,
+      );
+    }
+  }
+}
+
+function refuseSecondKeeper(): void {
+  const keeper = listRuns().find(({ alive, purpose }) => alive && purpose === 'keep');
+  if (!keeper) return;
+  throw new Refusal(
+    `The kept data is in use by process ${keeper.owner.pid}.`,
+    'Stop that one (`npm run infra -- down`), or start without --keep.',
+  );
+}
+
+function banner({ databaseUrl, kafkaBrokers, descriptions }: Servers, run: Run, keep: boolean): string {
+  const here = (path: string): string => (path.startsWith(checkout) ? relative(checkout, path) : path);
+  const elsewhere = run.openDirectory.startsWith(run.directory) ? '' : ` and ${run.openDirectory}`;
+  return `
+twiceproof: the servers are up.
+
+  ${descriptions.postgres}
+      DATABASE_URL=${databaseUrl}
+  ${descriptions.kafka}
+      KAFKA_BROKERS=${kafkaBrokers}
+
+  Logs   ${here(run.directory)}
+  Data   ${keep ? `${here(keptDirectory())} (kept)` : `there too${elsewhere}; both go at the end (--keep keeps the data)`}
+  Stop   Ctrl-C here, or \`npm run infra -- down\` in another terminal
+`;
+}
+
+const ours = ['up', 'keep'];
+
+async function down(output: Output): Promise<number> {
+  await sweepDeadRuns();
+  const runs = listRuns().filter(({ alive, purpose }) => alive && ours.includes(purpose));
+  for (const { owner, directory, id } of runs) {
+    output.progress(`stopping ${id} (process ${owner.pid}) ...`);
+    process.kill(owner.pid, 'SIGTERM');
+    if (await waitUntilEnded([owner], 30_000)) continue;
+    output.progress(`${id} did not stop within 30 s; ending it by force.`);
+    process.kill(owner.pid, 'SIGKILL');
+    await endRun(directory);
+  }
+  output.emit({ stopped: runs.map(({ id }) => id) });
+  output.say(runs.length === 0 ? 'Nothing was running.' : `Stopped: ${runs.map(({ id }) => id).join(', ')}.`);
+  return EXIT.ok;
+}
+
+async function status(output: Output): Promise<number> {
+  await sweepDeadRuns();
+  const runs = listRuns().map(({ id, purpose, owner, directory, addresses }) => ({
+    id,
+    purpose,
+    pid: owner.pid,
+    directory,
+    ...addresses,
+  }));
+  const kept = existsSync(keptDirectory()) ? keptDirectory() : undefined;
+  output.emit({ runs, kept });
+  if (runs.length === 0) output.say('Nothing is running from this checkout. `npm start` starts it.');
+  for (const { id, pid, directory, ...addresses } of runs) {
+    output.say(`${id}  process ${pid}  ${relative(checkout, directory)}`);
+    for (const [name, address] of Object.entries(addresses))
+      if (name !== 'purpose') output.say(`    ${name}: ${address}`);
+  }
+  if (kept) output.say(`Kept data: ${relative(checkout, kept)} (delete it when nothing runs, to begin anew)`);
+  return EXIT.ok;
+}

@@ -25,7 +25,7 @@ export function kafkaAdmin(bootstrap: string): KafkaAdmin {
   const groups = async (prefix: string): Promise<{ id: string; state: string }[]> =>
     [...(await admin.listGroups()).values()].filter(({ id }) => id.startsWith(prefix));
   return {
-    countBrokers: async () => (await admin.metadata({ topics: [] })).brokers.size,
+    countBrokers: async () => (await admin.metadata({ topics: [], forceUpdate: true })).brokers.size,
     createTopic: async (name, { partitions, config = {} }) => {
       const configs = Object.entries(config).map(([key, value]) => ({ name: key, value }));
       // -1: as many replicas as the cluster is set to.

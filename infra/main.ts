@@ -18,6 +18,9 @@ const flags = {
   'kafka-brokers': { type: 'string', env: 'KAFKA_BROKERS', help: 'use this Kafka instead of our own (host:port,...)' },
 } as const satisfies FlagSpecs;
 
+/** The runs that `down` stops; tests have others. */
+const ours = ['up', 'keep'];
+
 await main({
   name: 'infra',
   summary: 'Real Postgres and real Kafka on loopback, without docker.',
@@ -106,8 +109,6 @@ twiceproof: the servers are up.
   Stop   Ctrl-C here, or \`npm run infra -- down\` in another terminal
 `;
 }
-
-const ours = ['up', 'keep'];
 
 async function down(output: Output): Promise<number> {
   await sweepDeadRuns();

@@ -47,7 +47,9 @@ export async function startServer(server: ServerCommand): Promise<ServerProcess>
     get running() {
       return isRunning();
     },
-    signal: (signal) => void child.kill(signal),
+    signal: (signal) => {
+      child.kill(signal);
+    },
     end: async (signal, timeoutMs) => {
       if (!isRunning()) return;
       child.kill(signal);

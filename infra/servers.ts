@@ -1,7 +1,7 @@
 /** The set that everything here runs on: one Postgres and one Kafka, each our own or one that is already there. */
 import { join } from 'node:path';
 import pg from 'pg';
-import { Refusal } from '@twiceproof/program';
+import { EXIT, Refusal } from '@twiceproof/program';
 import { openStateDirectory, stateDirectory } from './directories.ts';
 import { kafkaAdmin } from './kafka-admin.ts';
 import { startKafka, type KafkaCluster } from './kafka.ts';
@@ -41,8 +41,10 @@ export async function startServers(options: ServersOptions): Promise<Servers> {
   const [postgres, kafka] = results;
   if (postgres.status === 'fulfilled' && kafka.status === 'fulfilled') return combine(postgres.value, kafka.value);
   for (const result of results) if (result.status === 'fulfilled') await result.value.close();
-  const reasons = results.flatMap((result) => (result.status === 'rejected' ? [result.reason as Error] : []));
-  throw reasons.find((reason) => reason instanceof Refusal) ?? reasons[0];
+  const reasons = results.flatMap((result) => (result.status === 'rejected' ? [result.reason as unknown] : []));
+  if (reasons.length === 1) throw asError(reasons[0]);
+  const messages = reasons.map((reason) => asError(reason).message);
+  throw new Refusal(messages[0] ?? '', messages[1] ?? '', EXIT.environment, { cause: reasons[0] });
 }
 
 interface Obtained {
@@ -152,6 +154,10 @@ function withoutPassword(url: string): string {
 function reasonOf(error: unknown): string {
   const { message, code } = error as NodeJS.ErrnoException;
   return message || code || String(error);
+}
+
+function asError(reason: unknown): Error {
+  return reason instanceof Error ? reason : new Error(String(reason));
 }
 
 /** Says when it begins, every two seconds that it goes on, and when it is done. */

@@ -79,12 +79,19 @@ export interface Output {
 }
 
 export function output(json: boolean): Output {
+  const emit = (value: object): void => {
+    if (json) process.stdout.write(`${JSON.stringify(value)}\n`);
+  };
   return {
     json,
-    say: (text) => void (json || process.stdout.write(`${text}\n`)),
-    progress: (text) => void process.stderr.write(`${text}\n`),
-    emit: (value) => void (json && process.stdout.write(`${JSON.stringify(value)}\n`)),
-    ready: (addresses) => void (json && process.stdout.write(`${JSON.stringify({ ready: true, ...addresses })}\n`)),
+    say: (text) => {
+      if (!json) process.stdout.write(`${text}\n`);
+    },
+    progress: (text) => {
+      process.stderr.write(`${text}\n`);
+    },
+    emit,
+    ready: (addresses) => emit({ ready: true, ...addresses }),
   };
 }
 

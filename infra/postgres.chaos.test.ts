@@ -1,0 +1,86 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import pg from 'pg';
+import { listProcesses } from './processes.ts';
+import { startPostgres } from './postgres.ts';
+
+const directory = mkdtempSync(join(tmpdir(), 'twiceproof-postgres-'));
+after(() => rmSync(directory, { recursive: true }));
+
+async function query(url: string, text: string): Promise<Record<string, unknown>[]> {
+  const client = new pg.Client(url);
+  client.on('error', () => {});
+  await client.connect();
+  try {
+    return (await client.query<Record<string, unknown>>(text)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+test('a cluster has what we need, asks for a password, and listens on loopback only', async () => {
+  const server = await startPostgres();
+  try {
+    const [row] = await query(
+      server.url,
+      `SELECT current_setting('wal_level') AS wal, current_setting('fsync') AS fsync, current_setting('server_version_num')::int / 10000 AS major,
+              current_setting('listen_addresses') AS addresses, current_setting('unix_socket_directories') AS sockets`,
+    );
+    assert.deepEqual(row, { wal: 'logical', fsync: 'on', major: 18, addresses: '127.0.0.1', sockets: '' });
+    const wrong = new URL(server.url);
+    wrong.password = 'guess';
+    await assert.rejects(query(wrong.href, 'SELECT 1'), /password authentication failed/);
+  } finally {
+    await server.close();
+  }
+});
+
+test('what was committed survives SIGKILL and a clean stop, on the same port; close leaves no process', async () => {
+  const server = await startPostgres();
+  await query(server.url, 'CREATE TABLE kept (n int)');
+  const client = new pg.Client(server.url);
+  client.on('error', () => {});
+  await client.connect();
+  await client.query('INSERT INTO kept VALUES (1)');
+  await client.query('BEGIN');
+  await client.query('INSERT INTO kept VALUES (2)');
+
+  const { pid } = server;
+  const children = listProcesses().filter(({ parent }) => parent === pid);
+  assert.ok(children.length > 3, 'it has children');
+  await server.kill();
+  assert.equal(server.running, false);
+  const alive = listProcesses().filter((each) => [pid, ...children.map((child) => child.pid)].includes(each.pid));
+  assert.deepEqual(alive, [], 'SIGKILL took all of them');
+  await client.end().catch(() => {});
+
+  await server.start();
+  assert.deepEqual(await query(server.url, 'SELECT n FROM kept'), [{ n: 1 }], 'committed is there, open is not');
+  await server.stop();
+  await server.start();
+  assert.deepEqual(await query(server.url, 'SELECT n FROM kept'), [{ n: 1 }]);
+  await server.kill();
+  await server.close();
+  assert.ok(!listProcesses().some(({ args }) => args.includes(server.directory)));
+});
+
+test('the data directory of another version is refused, and left alone', async () => {
+  const old = join(directory, 'old');
+  mkdirSync(join(old, 'data'), { recursive: true });
+  writeFileSync(join(old, 'data/PG_VERSION'), '17\n');
+  await assert.rejects(startPostgres({ directory: old }), {
+    name: 'Refusal',
+    message: /was made by Postgres 17, and this is Postgres 18\.\n {2}Delete that directory/,
+  });
+});
+
+test('a server that does not come up shows the end of its log', async () => {
+  await assert.rejects(startPostgres({ settings: { shared_buffers: 'plenty' } }), {
+    name: 'Refusal',
+    message:
+      /Postgres ended while it started\. The end of .*postgres\.log:\n +.*invalid value for parameter "shared_buffers"/s,
+  });
+});

@@ -1,0 +1,117 @@
+/**
+ * `npm test`: the checks, then every test of the default tier on servers that are started and stopped
+ * here. `npm run test:deep`: what takes longer. A file's name says what it needs and where it belongs:
+ *   x.test.ts nothing · x.pg.test.ts Postgres · x.kafka.test.ts a cluster · x.chaos.test.ts servers of its
+ *   own, which it kills · with `.deep` before `.test.ts`: the deep tier
+ */
+import { randomBytes } from 'node:crypto';
+import { globSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
+import { spawnSync } from 'node:child_process';
+import { startServers, type Servers } from '@twiceproof/infra/servers';
+import { removeTestDatabases } from '@twiceproof/infra/testing';
+import { beginRun } from '@twiceproof/infra/run';
+import { EXIT, main, Refusal, type Context, type FlagSpecs } from '@twiceproof/program';
+import { runFiles, type FileResult } from './test-run.ts';
+import { summary, type Step } from './test-summary.ts';
+
+const root = dirname(import.meta.dirname);
+const flags = {
+  deep: { type: 'boolean', help: 'the deep tier instead of the default one' },
+} as const satisfies FlagSpecs;
+
+await main({
+  name: 'test',
+  summary: 'Checks and tests, on real servers. Names of test files, or parts of them, run only those.',
+  words: '[part of a file name ...]',
+  flags,
+  run: test,
+});
+
+async function test({ flags: { deep }, words, output, signal }: Context<typeof flags>): Promise<number> {
+  const all = globSync('{packages,infra,apps,lab,examples,tools}/**/*.test.ts', {
+    cwd: root,
+    exclude: ['**/node_modules/**', '**/dist/**'],
+  }).sort();
+  const ofTier = all.filter((file) => isDeep(file) === deep);
+  const asked = words.map((word) => relative(root, resolve(word)));
+  const files =
+    words.length === 0 ? ofTier : all.filter((file) => [...words, ...asked].some((word) => file.includes(word)));
+  if (files.length === 0) {
+    throw new Refusal(
+      `No test file matches ${words.join(' ')}.`,
+      'Give a part of a path, such as `transports/kafka`.',
+      EXIT.usage,
+    );
+  }
+
+  const steps: Step[] = [];
+  const step = (name: string, script: string): void => {
+    if (signal.aborted) return;
+    const began = Date.now();
+    const { status } = spawnSync(process.execPath, [join(root, script)], { cwd: root, stdio: ['ignore', 2, 2] });
+    steps.push({ name, passed: status === 0, ms: Date.now() - began });
+  };
+  if (words.length === 0 && !deep) step('check', 'tools/check.ts');
+  const results = await runOnServers(files, output.progress, signal);
+  if (words.length === 0 && deep) step('plants', 'tools/plants.ts');
+
+  const report = summary({ results, steps, notRun: all.filter((file) => !files.includes(file)), deep });
+  output.say(report.text);
+  output.emit(report.data);
+  if (signal.aborted) output.say('interrupted: what is missing above was not run');
+  return report.data.ok && !signal.aborted ? EXIT.ok : EXIT.failed;
+}
+
+function isDeep(file: string): boolean {
+  return file.endsWith('.deep.test.ts');
+}
+
+function needs(file: string): 'nothing' | 'pg' | 'kafka' | 'chaos' {
+  const kind = /\.(pg|kafka|chaos)(?:\.deep)?\.test\.ts$/.exec(file)?.[1];
+  return (kind as 'pg' | 'kafka' | 'chaos' | undefined) ?? 'nothing';
+}
+
+/**
+ * Two files at a time where they only compute or query; one at a time where brokers are involved, which
+ * keep both cores busy by themselves: timeouts that fire for want of CPU would tell nothing.
+ */
+async function runOnServers(
+  files: readonly string[],
+  progress: (text: string) => void,
+  signal: AbortSignal,
+): Promise<FileResult[]> {
+  const of = (...kinds: string[]): string[] => files.filter((file) => kinds.includes(needs(file)));
+  const options = { root, progress, signal };
+  const results = await runFiles(of('nothing'), { ...options, concurrency: 2, env: {} });
+  if (of('pg', 'kafka').length > 0 && !signal.aborted) {
+    const run = await beginRun('test');
+    const scope = randomBytes(4).toString('hex');
+    let servers: Servers | undefined;
+    try {
+      servers = await startServers({
+        run,
+        brokers: 3,
+        keep: false,
+        databaseUrl: process.env['DATABASE_URL'],
+        kafkaBrokers: process.env['KAFKA_BROKERS'],
+        progress,
+        signal,
+      });
+      progress(`testing on ${servers.descriptions.postgres} and ${servers.descriptions.kafka}`);
+      const env = {
+        DATABASE_URL: servers.databaseUrl,
+        KAFKA_BROKERS: servers.kafkaBrokers,
+        TWICEPROOF_TEST_SCOPE: scope,
+      };
+      results.push(...(await runFiles(of('pg'), { ...options, concurrency: 2, env })));
+      results.push(...(await runFiles(of('kafka'), { ...options, concurrency: 1, env })));
+      await removeTestDatabases(servers.databaseUrl, scope);
+    } finally {
+      await servers?.close();
+      await run.end();
+    }
+  }
+  results.push(...(await runFiles(of('chaos'), { ...options, concurrency: 1, env: {} })));
+  return results;
+}

@@ -35,7 +35,7 @@ export function kafkaAdmin(bootstrap: string): KafkaAdmin {
       const topics = (await admin.listTopics()).filter((topic) => topic.startsWith(prefix));
       if (topics.length > 0) await admin.deleteTopics({ topics });
     },
-    liveGroups: async (prefix) => (await groups(prefix)).filter(({ state }) => state !== 'EMPTY').map(({ id }) => id),
+    liveGroups: async (prefix) => (await groups(prefix)).filter(({ state }) => state !== 'Empty').map(({ id }) => id),
     deleteGroups: async (prefix) => {
       const ids = (await groups(prefix)).map(({ id }) => id);
       if (ids.length > 0) await admin.deleteGroups({ groups: ids });

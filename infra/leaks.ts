@@ -1,31 +1,36 @@
-/** What a test may have left open, looked for after each one. What is closing is given a moment to close. */
-import { afterEach, beforeEach } from 'node:test';
+/** What a test may have left open, looked for at the end of each. What is closing is given a moment to close. */
+import { beforeEach, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type pg from 'pg';
 import type { KafkaAdmin } from './kafka-admin.ts';
 
 export interface LeakCheck {
   /** Before a test: what is open already does not count. */
-  begin?(): void;
+  begin?(): Promise<void>;
   /** What is open now that should not be, in words. */
   find(): Promise<string[]>;
 }
 
 const settleMs = 3_000;
 
-export function watchForLeaks(...checks: readonly LeakCheck[]): void {
-  beforeEach(() => {
-    for (const check of checks) check.begin?.();
+export function watchForLeaks(check: LeakCheck): void {
+  beforeEach(async (context) => {
+    await check.begin?.();
+    const test = context as TestContext;
+    // Hooks run in the order in which they were added, and a hook may add another: so this one comes
+    // behind all that the test adds for its own cleaning up. (`afterEach` would come before them.)
+    test.after(() => test.after(async () => demandNothing(check)));
   });
-  afterEach(async () => {
-    const deadline = Date.now() + settleMs;
-    for (;;) {
-      const found = (await Promise.all(checks.map(async (check) => check.find()))).flat();
-      if (found.length === 0) return;
-      if (Date.now() > deadline) throw new Error(`the test left behind: ${found.join('; ')}`);
-      await delay(50);
-    }
-  });
+}
+
+async function demandNothing(check: LeakCheck): Promise<void> {
+  const deadline = Date.now() + settleMs;
+  for (;;) {
+    const found = await check.find();
+    if (found.length === 0) return;
+    if (Date.now() > deadline) throw new Error(`the test left behind: ${found.join('; ')}`);
+    await delay(50);
+  }
 }
 
 /** Transactions and replication slots of this database. */
@@ -53,17 +58,44 @@ export function kafkaLeaks(admin: KafkaAdmin, prefix: string): LeakCheck {
 
 /** Sockets, servers and child processes. Timers do not count: node:test has its own, and they come and go. */
 const kinds = ['TCPSocketWrap', 'TCPServerWrap', 'PipeWrap', 'PipeServerWrap', 'ProcessWrap'];
+/** How many sockets are a pool's, which may keep them from one test to the next. */
+const explanations: (() => Promise<number>)[] = [];
+
+export function explainHandles(count: () => Promise<number>): void {
+  explanations.push(count);
+}
 
 export function handleLeaks(): LeakCheck {
-  const open = (): number => process.getActiveResourcesInfo().filter((kind) => kinds.includes(kind)).length;
+  const unexplained = async (): Promise<number> => {
+    const explained = await Promise.all(explanations.map(async (count) => count()));
+    const open = process.getActiveResourcesInfo().filter((kind) => kinds.includes(kind));
+    return explained.reduce((left, count) => left - count, open.length);
+  };
   let before = 0;
   return {
-    begin: () => {
-      before = open();
+    begin: async () => {
+      before = await unexplained();
     },
     find: async () => {
-      const more = open() - before;
+      const more = (await unexplained()) - before;
       return more > 0 ? [`${more} open handles (${process.getActiveResourcesInfo().join(', ')})`] : [];
     },
   };
+}
+
+/** The open handles of a file are watched once, whatever it uses. */
+let watchesHandles = false;
+
+export function watchHandles(): void {
+  if (!watchesHandles) watchForLeaks(handleLeaks());
+  watchesHandles = true;
+}
+
+/** Idle connections to a database: a pool's. What is not idle is a leak of its own. */
+export async function countConnections(admin: pg.Client, database: string): Promise<number> {
+  const { rows } = await admin.query<{ count: number }>(
+    "SELECT count(*)::int AS count FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'",
+    [database],
+  );
+  return rows[0]?.count ?? 0;
 }

@@ -8,7 +8,7 @@ import { after } from 'node:test';
 import pg from 'pg';
 import { kafkaAdmin, type KafkaAdmin } from './kafka-admin.ts';
 import { startKafka } from './kafka.ts';
-import { databaseLeaks, handleLeaks, kafkaLeaks, watchForLeaks } from './leaks.ts';
+import { countConnections, databaseLeaks, explainHandles, kafkaLeaks, watchForLeaks, watchHandles } from './leaks.ts';
 import { startPostgres } from './postgres.ts';
 
 /** All that one `npm test` makes on a server bears its scope, so that it can be removed together. */
@@ -35,7 +35,9 @@ export async function testDatabase(template?: Template): Promise<TestDatabase> {
   const name = `twiceproof_${scope}_${randomBytes(4).toString('hex')}`;
   const source = template ? await migratedTemplate(admin, server, template) : 'template1';
   await admin.query(`CREATE DATABASE ${name} TEMPLATE ${source}`);
-  watchForLeaks(handleLeaks(), databaseLeaks(admin, name));
+  explainHandles(async () => countConnections(admin, name));
+  watchForLeaks(databaseLeaks(admin, name));
+  watchHandles();
   after(async () => {
     await admin.query(`DROP DATABASE ${name} WITH (FORCE)`);
     if (!process.env['TWICEPROOF_TEST_SCOPE']) await dropTestDatabases(admin, scope);
@@ -114,7 +116,8 @@ export async function testKafka(): Promise<TestKafka> {
   let names = 0;
   const unique = (name: string): string => `${prefix}${(names += 1)}-${name}`;
   await admin.liveGroups(prefix); // Opens its connections to all brokers now, so that they do not look like a test's.
-  watchForLeaks(handleLeaks(), kafkaLeaks(admin, prefix));
+  watchForLeaks(kafkaLeaks(admin, prefix));
+  watchHandles();
   after(async () => {
     if (!own) {
       await admin.deleteTopics(prefix);

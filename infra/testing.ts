@@ -5,11 +5,25 @@
  */
 import { randomBytes } from 'node:crypto';
 import { after } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import { kafkaAdmin, type KafkaAdmin } from './kafka-admin.ts';
 import { startKafka } from './kafka.ts';
 import { countConnections, databaseLeaks, explainHandles, kafkaLeaks, watchForLeaks, watchHandles } from './leaks.ts';
 import { startPostgres } from './postgres.ts';
+
+/**
+ * The file's own `after` hooks, such as the end of a pool, come behind ours, and hooks wait for each other.
+ * So this one lets them go on and works beside them; the process lives until it is done.
+ */
+function atTheEnd(cleanUp: () => Promise<void>): void {
+  after(() => {
+    cleanUp().catch((error: unknown) => {
+      console.error(error);
+      process.exitCode = 1;
+    });
+  });
+}
 
 /** All that one `npm test` makes on a server bears its scope, so that it can be removed together. */
 const scope = process.env['TWICEPROOF_TEST_SCOPE'] ?? randomBytes(4).toString('hex');
@@ -38,13 +52,20 @@ export async function testDatabase(template?: Template): Promise<TestDatabase> {
   explainHandles(async () => countConnections(admin, name));
   watchForLeaks(databaseLeaks(admin, name));
   watchHandles();
-  after(async () => {
+  atTheEnd(async () => {
+    await untilDisconnected(admin, name);
     await admin.query(`DROP DATABASE ${name} WITH (FORCE)`);
     if (!process.env['TWICEPROOF_TEST_SCOPE']) await dropTestDatabases(admin, scope);
     await admin.end();
     await own?.close();
   });
   return { url: onServer(server, name) };
+}
+
+/** The leak check has spoken before; what is still open after a while is cut off. */
+async function untilDisconnected(admin: pg.Client, name: string): Promise<void> {
+  const deadline = Date.now() + 5_000;
+  while ((await countConnections(admin, name)) > 0 && Date.now() < deadline) await delay(20);
 }
 
 /** Migrated once for each run of the tests; a copy takes a tenth of a second, whatever the migrations do. */
@@ -118,7 +139,7 @@ export async function testKafka(): Promise<TestKafka> {
   await admin.liveGroups(prefix); // Opens its connections to all brokers now, so that they do not look like a test's.
   watchForLeaks(kafkaLeaks(admin, prefix));
   watchHandles();
-  after(async () => {
+  atTheEnd(async () => {
     if (!own) {
       await admin.deleteTopics(prefix);
       await admin.deleteGroups(prefix);

@@ -2,7 +2,7 @@
 // copy of the tree, and demands that exactly the tests turn red which the plant names.
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
+import { EXIT, main, Refusal, type FlagSpecs, type Output } from '@twiceproof/program';
 import type { Verdict } from './plants/judge.ts';
 import { isCalled, parsePlant } from './plants/plant.ts';
 import type { Plant } from './plants/plant.ts';
@@ -11,56 +11,35 @@ import { tryPlant } from './plants/run.ts';
 const root = join(import.meta.dirname, '..');
 const folder = 'lab/plants';
 
-const help = `Usage: npm run plants [-- options] [name ...]
-
-Plants the bugs of ${folder}, or only the named ones ("3", "03-name" or "name"), each in a copy of
-the tree, and runs the test file that must notice it.
-
-  --list   names and sentences, nothing is run
-  --json   one JSON object for each plant, one on a line
-  --help
-
-A plant is a file NN-name.patch: a sentence that says what the bug is, a line "Test: path/of/file.test.ts",
-one or more lines "Fails: name of a test" (or "suite > test", or /a regular expression/), then a unified diff.
-
-Exit codes: 0 every bug was noticed, 1 one was not, 2 wrong usage, 130 interrupted.`;
+const flags = { list: { type: 'boolean', help: 'names and sentences; nothing is run' } } as const satisfies FlagSpecs;
 
 type Found = { name: string; plant: Plant } | { name: string; problems: string[] };
 
-process.exitCode = await main();
-
-async function main(): Promise<number> {
-  const asked = readArguments();
-  if ('problem' in asked) return refuse(asked.problem);
-  const { flags, names } = asked;
-  if (flags.help) {
-    console.log(help);
-    return 0;
-  }
-  const all = findPlants();
-  const unknown = names.filter((name) => !all.some((found) => isCalled(found.name, name)));
-  if (unknown.length > 0) return refuse(`There is no plant ${unknown.join(', ')} in ${folder}.`);
-  const chosen = all.filter((found) => names.length === 0 || names.some((name) => isCalled(found.name, name)));
-  if (!flags.list) return runAll(chosen, flags.json);
-  for (const found of chosen) console.log('plant' in found ? `${found.name}: ${found.plant.what}` : found.name);
-  return 0;
-}
-
-function readArguments() {
-  const flag = { type: 'boolean', default: false } as const;
-  try {
-    const options = { list: flag, json: flag, help: flag };
-    const { values, positionals } = parseArgs({ options, allowPositionals: true });
-    return { flags: values, names: positionals };
-  } catch (error) {
-    return { problem: error instanceof Error ? error.message : String(error) };
-  }
-}
-
-function refuse(problem: string): number {
-  console.error(`${problem}\n\n${help}`);
-  return 2;
-}
+await main({
+  name: 'plants',
+  summary: `Plants the bugs of ${folder}, or only the named ones ("3", "03-name" or "name"), each in a copy of the tree,
+and runs the test file that must notice it. A plant is a file NN-name.patch: a sentence that says what the bug is,
+a line "Test: path/of/file.test.ts", one or more lines "Fails: name of a test" (or "suite > test", or
+/a regular expression/), then a unified diff.`,
+  words: '[name ...]',
+  flags,
+  run: async ({ words, flags: { list }, output, signal }) => {
+    const all = findPlants();
+    const unknown = words.filter((name) => !all.some((found) => isCalled(found.name, name)));
+    if (unknown.length > 0) {
+      throw new Refusal(
+        `There is no plant ${unknown.join(', ')} in ${folder}.`,
+        'See: npm run plants -- --list',
+        EXIT.usage,
+      );
+    }
+    const chosen = all.filter((found) => words.length === 0 || words.some((name) => isCalled(found.name, name)));
+    if (!list) return runAll(chosen, output, signal);
+    for (const found of chosen) output.say('plant' in found ? `${found.name}: ${found.plant.what}` : found.name);
+    output.emit({ plants: chosen.map(({ name }) => name) });
+    return EXIT.ok;
+  },
+});
 
 function findPlants(): Found[] {
   if (!existsSync(join(root, folder))) return [];
@@ -72,19 +51,18 @@ function findPlants(): Found[] {
   });
 }
 
-async function runAll(chosen: readonly Found[], json: boolean): Promise<number> {
-  const interruption = new AbortController();
-  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => interruption.abort());
+async function runAll(chosen: readonly Found[], output: Output, signal: AbortSignal): Promise<number> {
   let unnoticed = 0;
   for (const found of chosen) {
     const started = performance.now();
-    const verdict = await verdictOn(found, interruption.signal);
-    if (interruption.signal.aborted) return 130;
+    output.progress(`planting ${found.name} ...`);
+    const verdict = await verdictOn(found, signal);
+    if (signal.aborted) return EXIT.failed;
     if (!verdict.ok) unnoticed += 1;
-    print(found.name, verdict, (performance.now() - started) / 1000, json);
+    report(found.name, verdict, (performance.now() - started) / 1000, output);
   }
-  if (!json) console.log(`plants: ${chosen.length - unnoticed} of ${chosen.length} noticed`);
-  return unnoticed === 0 ? 0 : 1;
+  output.say(`plants: ${chosen.length - unnoticed} of ${chosen.length} noticed`);
+  return unnoticed === 0 ? EXIT.ok : EXIT.failed;
 }
 
 function verdictOn(found: Found, signal: AbortSignal): Promise<Verdict> | Verdict {
@@ -92,8 +70,8 @@ function verdictOn(found: Found, signal: AbortSignal): Promise<Verdict> | Verdic
   return { ok: false, reason: 'is not a plant', details: found.problems.join('\n') };
 }
 
-function print(name: string, { ok, reason, details }: Verdict, seconds: number, json: boolean): void {
-  if (json) return console.log(JSON.stringify({ plant: name, ok, reason, details, seconds }));
-  console.log(`${ok ? 'ok    ' : 'FAILED'}  ${name}  ${seconds.toFixed(1)} s  ${reason}`);
-  if (details !== '') console.log(details.trimEnd().replace(/^/gm, '        '));
+function report(name: string, { ok, reason, details }: Verdict, seconds: number, output: Output): void {
+  output.emit({ plant: name, ok, reason, details, seconds });
+  output.say(`${ok ? 'ok    ' : 'FAILED'}  ${name}  ${seconds.toFixed(1)} s  ${reason}`);
+  if (details !== '') output.say(details.trimEnd().replace(/^/gm, '        '));
 }

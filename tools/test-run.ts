@@ -76,12 +76,11 @@ async function runFile(file: string, { root, env, signal }: RunOptions): Promise
   if (result.failures.length > 0 && printed.length > 0) {
     result.failures.push({ name: '(what the file printed)', reason: printed.join('').slice(-4_000) });
   }
+  const told = result.passed + result.failures.length + result.notRun.length;
+  if (told === 0) result.failures.push({ name: file, reason: 'it holds no test' });
   // A file that calls process.exit(0) on the way would look green.
-  if (!cameToItsEnd && result.failures.length === 0) {
+  else if (!cameToItsEnd && result.failures.length === 0) {
     result.failures.push({ name: file, reason: 'its process ended before its tests did' });
-  }
-  if (result.passed + result.failures.length + result.notRun.length === 0) {
-    result.failures.push({ name: file, reason: 'it holds no test' });
   }
   return result;
 }

@@ -1,0 +1,97 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { runFiles, type FileResult } from './test-run.ts';
+import { roomOf, summary } from './test-summary.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'twiceproof-test-run-'));
+after(() => rmSync(root, { recursive: true }));
+
+/** The runner runs inside a test here, and Node would take the inner run for a part of the outer one. */
+delete process.env['NODE_TEST_CONTEXT'];
+
+async function runText(body: string): Promise<FileResult> {
+  const file = 'demo.test.mts';
+  writeFileSync(join(root, file), `import { test, describe } from 'node:test';\n${body}`);
+  const options = { root, concurrency: 1, env: {}, progress: () => {}, signal: new AbortController().signal };
+  const [result] = await runFiles([file], options);
+  assert.ok(result);
+  return result;
+}
+
+test('passing tests are counted, in suites too, and suites are not', async () => {
+  const { passed, failures } = await runText(
+    "test('a', () => {}); describe('s', () => { test('b', () => {}); test('c', () => {}); });",
+  );
+  assert.deepEqual({ passed, failures }, { passed: 3, failures: [] });
+});
+
+test('a failing test is told once, with its reason, beside those that pass', async () => {
+  const { passed, failures } = await runText(
+    "describe('s', () => { test('bad', () => { throw new Error('because'); }); test('good', () => {}); });",
+  );
+  assert.equal(passed, 1);
+  assert.equal(failures.length, 1);
+  assert.equal(failures[0]?.name, 'bad');
+  assert.match(failures[0]?.reason ?? '', /because/);
+});
+
+test('a file that cannot be loaded, dies, leaves early, or has no test is a failure', async () => {
+  const cases = {
+    'this is no program': /./,
+    "test('a', () => { process.kill(process.pid, 'SIGKILL'); });": /./,
+    "test('a', () => {}); test('b', async () => { process.exit(0); });": /ended before its tests did/,
+    '': /no test/,
+    "test('a', () => {}); setTimeout(() => { throw new Error('late'); }, 50);": /late/,
+  };
+  for (const [body, reason] of Object.entries(cases)) {
+    const { failures } = await runText(body);
+    assert.ok(failures.length > 0, `green: ${body}`);
+    assert.match(failures.map((failure) => failure.reason).join('\n'), reason, body);
+  }
+});
+
+test('what says that it did not run is not counted as passed, and its reason is kept', async () => {
+  const { passed, notRun } = await runText("test('later', { skip: 'needs a moon' }, () => {}); test('now', () => {});");
+  assert.deepEqual({ passed, notRun }, { passed: 1, notRun: [{ name: 'later', why: 'needs a moon' }] });
+});
+
+test('the summary fails when a test or a step failed, and names what was not run', () => {
+  const good: FileResult = {
+    file: 'infra/a.test.ts',
+    passed: 2,
+    failures: [],
+    notRun: [{ name: 'x', why: 'no moon' }],
+    ms: 1_000,
+  };
+  const bad: FileResult = { ...good, file: 'tools/b.test.ts', failures: [{ name: 'y', reason: '' }] };
+  const step = { name: 'check', passed: true, ms: 500 };
+  const green = summary({ results: [good], steps: [step], notRun: ['infra/c.chaos.deep.test.ts'], deep: false });
+  assert.equal(green.data.ok, true);
+  for (const line of [
+    /^ {2}check +passed +0\.5 s$/m,
+    /^ {2}infra +2 tests in 1 files +1\.0 s$/m,
+    /^ {2}x: no moon$/m,
+    /1 files of the other tier and the planted bugs/,
+    /^3 passed, 0 failed$/m,
+  ]) {
+    assert.match(green.text, line);
+  }
+  const red = summary({ results: [good, bad], steps: [step], notRun: [], deep: false });
+  assert.equal(red.data.ok, false);
+  assert.match(red.text, /FAILED: tools\/b\.test\.ts/);
+  assert.equal(
+    summary({ results: [good], steps: [{ ...step, passed: false }], notRun: [], deep: false }).data.ok,
+    false,
+  );
+});
+
+test('a file belongs to the room it stands in', () => {
+  assert.equal(roomOf('packages/twiceproof/src/transports/x.test.ts'), 'twiceproof/transports');
+  assert.equal(roomOf('packages/twiceproof/src/x.test.ts'), 'twiceproof');
+  assert.equal(roomOf('packages/program/src/x.test.ts'), 'packages/program');
+  assert.equal(roomOf('lab/recon/deep/x.test.ts'), 'lab/recon');
+  assert.equal(roomOf('infra/x.test.ts'), 'infra');
+});

@@ -53,8 +53,10 @@ async function runFile(file: string, { root, env, signal }: RunOptions): Promise
   });
   stream.on('test:stdout', ({ message }) => printed.push(message));
   stream.on('test:stderr', ({ message }) => printed.push(message));
+  // Node reports a file without tests as a test that passed.
+  const isFile = (name: string): boolean => name === file || name === join(root, file);
   stream.on('test:pass', ({ name, details, skip, todo }) => {
-    if (details.type === 'suite') return;
+    if (details.type === 'suite' || isFile(name)) return;
     const why = skip ?? todo;
     if (why === undefined) result.passed += 1;
     else result.notRun.push({ name, why: typeof why === 'string' && why !== '' ? why : 'no reason given' });
@@ -62,9 +64,8 @@ async function runFile(file: string, { root, env, signal }: RunOptions): Promise
   stream.on('test:fail', ({ name, details }) => {
     // A suite fails because a test of it did, and that one is told already.
     if ((details.error as { failureType?: string }).failureType === 'subtestsFailed') return;
-    const isFile = name === file || name === join(root, file);
-    if (isFile && result.failures.length > 0) return;
-    result.failures.push({ name: isFile ? file : name, reason: reasonOf(details.error) });
+    if (isFile(name) && result.failures.length > 0) return;
+    result.failures.push({ name: isFile(name) ? file : name, reason: reasonOf(details.error) });
   });
   let cameToItsEnd = false;
   stream.on('test:summary', (data) => {

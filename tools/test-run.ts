@@ -77,11 +77,10 @@ async function runFile(file: string, { root, env, signal }: RunOptions): Promise
   if (result.failures.length > 0 && printed.length > 0) {
     result.failures.push({ name: '(what the file printed)', reason: printed.join('').slice(-4_000) });
   }
-  const told = result.passed + result.failures.length + result.notRun.length;
-  if (told === 0) result.failures.push({ name: file, reason: 'it holds no test' });
   // A file that calls process.exit(0) on the way would look green.
-  else if (!cameToItsEnd && result.failures.length === 0) {
-    result.failures.push({ name: file, reason: 'its process ended before its tests did' });
+  const told = result.passed + result.failures.length + result.notRun.length;
+  if (result.failures.length === 0 && (told === 0 || !cameToItsEnd)) {
+    result.failures.push({ name: file, reason: 'it holds no test, or its process ended before its tests did' });
   }
   return result;
 }

@@ -53,6 +53,10 @@ async function runFile(file: string, { root, env, signal }: RunOptions): Promise
   });
   stream.on('test:stdout', ({ message }) => printed.push(message));
   stream.on('test:stderr', ({ message }) => printed.push(message));
+  // An error after the end of its test comes as a remark, and makes the file red.
+  stream.on('test:diagnostic', ({ message }) => {
+    if (message.startsWith('Error')) printed.push(`${message}\n`);
+  });
   // Node reports a file without tests as a test that passed.
   const isFile = (name: string): boolean => name === file || name === join(root, file);
   stream.on('test:pass', ({ name, details, skip, todo }) => {

@@ -237,6 +237,11 @@ describe('pages, scripts and the lockfile', () => {
     assertRefused('package-lock.json', lockfile, /1 packages name the host/);
   });
 
+  test('a lockfile without the packages of another platform', () => {
+    const lockfile = '{ "packages": { "node_modules/oxlint": { "optionalDependencies": { "@oxlint/mac": "1" } } } }';
+    assertRefused('package-lock.json', lockfile, /oxlint wants @oxlint\/mac, which is not in the lockfile/);
+  });
+
   test('a file that does not parse', () => {
     assertRefused('tools/check.ts', 'const = 1;', /tools\/check\.ts:1: /);
   });

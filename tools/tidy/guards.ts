@@ -1,5 +1,5 @@
 import { checkImports } from './imports.ts';
-import { checkErrorPage, checkLockfile, checkScripts } from './repository.ts';
+import { checkErrorPage, checkLockfile, checkOptionalPackages, checkScripts } from './repository.ts';
 import { parseSource } from './source.ts';
 import type { Source } from './source.ts';
 import { checkLeftovers, checkLinks, checkMachineTraces, measureLengths } from './text.ts';
@@ -25,6 +25,7 @@ export function inspect(tree: Tree, options: { registry?: string | undefined } =
       ...checkErrorPage(tree),
       ...checkScripts(tree),
       ...checkLockfile(tree),
+      ...checkOptionalPackages(tree),
     ],
     signals: measureLengths(tree, sources),
   };

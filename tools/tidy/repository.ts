@@ -42,3 +42,21 @@ export function checkLockfile(tree: Tree): Problem[] {
     message: `${found.length} packages name the host that they came from; reinstall with this repository's .npmrc`,
   }));
 }
+
+interface Locked {
+  packages?: Record<string, { optionalDependencies?: Record<string, string> }>;
+}
+
+/**
+ * npm leaves an optional package that it could not find out of the lockfile without a word, and then
+ * `npm ci` refuses the lockfile, on every fresh clone: choose a version of which all platforms are there.
+ */
+export function checkOptionalPackages(tree: Tree): Problem[] {
+  const path = 'package-lock.json';
+  const { packages = {} } = JSON.parse(tree.get(path) ?? '{}') as Locked;
+  return Object.entries(packages).flatMap(([at, { optionalDependencies = {} }]) =>
+    Object.keys(optionalDependencies)
+      .filter((name) => !(`node_modules/${name}` in packages) && !(`${at}/node_modules/${name}` in packages))
+      .map((name) => ({ path, message: `${at || 'the root'} wants ${name}, which is not in the lockfile` })),
+  );
+}

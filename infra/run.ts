@@ -47,7 +47,8 @@ export async function beginRun(purpose: string, state: string = stateDirectory()
   if (!owner) throw new Error('cannot read our own entry in the process table');
   const id = `${purpose}-${randomBytes(4).toString('hex')}`;
   const directory = join(state, 'runs', id);
-  const openDirectory = join(openStateDirectory(state), 'runs', id, 'open');
+  const open = openStateDirectory(state);
+  const openDirectory = open === state ? join(directory, 'open') : join(open, 'runs', id);
   const record: RunRecord = { id, purpose, owner: { pid: owner.pid, startedAt: owner.startedAt }, openDirectory };
 
   // Renamed into its place when it is complete, so that a sweep never meets a run without an owner.

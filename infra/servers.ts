@@ -160,11 +160,11 @@ function asError(reason: unknown): Error {
   return reason instanceof Error ? reason : new Error(String(reason));
 }
 
-/** Says when it begins, every two seconds that it goes on, and when it is done. */
+/** Says every five seconds that it goes on, and when it is done. What takes longer has said so itself. */
 async function reported<T>(name: string, progress: (text: string) => void, work: Promise<T>): Promise<T> {
   const began = Date.now();
   const seconds = (): string => `${((Date.now() - began) / 1000).toFixed(1)} s`;
-  const stillAtIt = setInterval(() => progress(`${name}: still starting (${seconds()}) ...`), 2_000);
+  const stillAtIt = setInterval(() => progress(`${name}: still at it (${seconds()}) ...`), 5_000);
   try {
     const result = await work;
     progress(`${name}: ready after ${seconds()}`);

@@ -70,6 +70,10 @@ test('a build that fails leaves nothing, and two at once both get the thing', as
   await assert.rejects(cachedDirectory('thing', failing, directory), /no network/);
   assert.deepEqual(readdirSync(directory), []);
 
+  const [dead, alive] = [join(directory, 'thing.building-dead'), join(directory, 'thing.building-alive')];
+  for (const path of [dead, alive]) mkdirSync(path);
+  const twoHoursAgo = new Date(Date.now() - 7_200_000);
+  utimesSync(dead, twoHoursAgo, twoHoursAgo);
   const build = async (target: string): Promise<void> => {
     await new Promise((resolve) => setImmediate(resolve));
     writeFileSync(join(target, 'file'), 'good');
@@ -77,7 +81,11 @@ test('a build that fails leaves nothing, and two at once both get the thing', as
   const paths = await Promise.all([1, 2, 3].map(async () => cachedDirectory('thing', build, directory)));
   assert.equal(new Set(paths).size, 1);
   assert.equal(readFileSync(join(directory, 'thing/file'), 'utf8'), 'good');
-  assert.deepEqual(readdirSync(directory).toSorted(), ['thing', 'thing.sha256']);
+  assert.deepEqual(
+    readdirSync(directory).toSorted(),
+    ['thing', 'thing.building-alive', 'thing.sha256'],
+    'a dead build went',
+  );
 });
 
 test('the cache is where the environment says, and else in the user’s cache directory', () => {

@@ -104,6 +104,7 @@ export async function cachedDirectory(
     if (readFileSync(digestFile, 'utf8') === digestOf(directory)) return directory;
   }
   mkdirSync(cache, { recursive: true });
+  removeAbandoned(cache, name);
   const building = `${directory}.building-${randomBytes(4).toString('hex')}`;
   try {
     mkdirSync(building);
@@ -119,6 +120,14 @@ export async function cachedDirectory(
     rmSync(building, { recursive: true, force: true });
   }
   return directory;
+}
+
+/** What a build has left that was killed on the way. A build takes a minute; one of an hour ago is dead. */
+function removeAbandoned(cache: string, name: string): void {
+  for (const entry of readdirSync(cache).filter((each) => each.startsWith(`${name}.building-`))) {
+    const path = join(cache, entry);
+    if (Date.now() - statSync(path).mtimeMs > 3_600_000) rmSync(path, { recursive: true, force: true });
+  }
 }
 
 /** Over names, links and bytes. About 0.1 s for 60 MB. */

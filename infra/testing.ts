@@ -12,6 +12,8 @@ import { startKafka } from './kafka.ts';
 import { countConnections, databaseLeaks, explainHandles, kafkaLeaks, watchForLeaks, watchHandles } from './leaks.ts';
 import { startPostgres } from './postgres.ts';
 
+export { kafkaAdmin } from './kafka-admin.ts';
+
 /**
  * The file's own `after` hooks, such as the end of a pool, come behind ours, and hooks wait for each other.
  * So this one lets them go on and works beside them; the process lives until it is done.

@@ -32,6 +32,18 @@ export const errorTable = {
     retryable: true,
     todo: 'Grant this principal the right to use the topic or the group; records wait until then.',
   },
+  TP_LANE_REVOKED: {
+    retryable: true,
+    todo: 'Nothing: the lane has moved to another member of the group, where its unsettled records come again.',
+  },
+  TP_ASSIGNMENT_FAILED: {
+    retryable: true,
+    todo: 'onAssigned or onRevoked threw (the cause says what). The lanes wait and the callback is tried again.',
+  },
+  TP_POSITION_LOST: {
+    retryable: false,
+    todo: 'Records were deleted before they were read, or the topic was re-created or restored. Reading goes on from the earliest record; compare what was published with what was processed.',
+  },
   TP_FEATURE_MISSING: {
     retryable: false,
     todo: 'This transport does not declare the feature; choose another transport, or do without the option.',

@@ -9,6 +9,7 @@ export interface Transport {
   readonly name: string;
   readonly features: ReadonlySet<TransportFeature>;
   publisher(): Publisher;
+  /** Resolves once the group has been joined; rejects when that is not possible now (unknown topic, no right, no broker). */
   subscribe(options: SubscribeOptions): Promise<Subscription>;
   /** Closes every publisher and subscription that it made. Bounded in time, also when the broker is gone. */
   close(): Promise<void>;
@@ -33,7 +34,7 @@ export interface OutgoingRecord {
 export interface Publisher {
   /**
    * Sends the records and answers with one outcome for each, at the same index. It makes one bounded
-   * attempt and never rejects for a record's sake; trying again is the caller's decision.
+   * attempt and never rejects for a record's sake (only `TP_CLOSED`); trying again is the caller's decision.
    *
    * Order: within one key, the acknowledged records of a call are a prefix of those that were given,
    * and a call that follows is behind every call that has answered. One call at a time for one key.
@@ -47,7 +48,7 @@ export interface Publisher {
  * - `rejected`: this record can never be published as it is; its key has to wait for a person
  * - `refused`: nothing can be published there now (unknown topic, no right to write): wait and alarm
  * - `unknown`: it may or may not be written; publish it again, with the same id
- * - `withheld`: not sent, because an earlier record of its key was not acknowledged
+ * - `withheld`: not sent, because an earlier record of its key, or of its lane, was not acknowledged
  */
 export type PublishOutcome =
   | { outcome: 'acknowledged'; position?: Position }
@@ -67,6 +68,7 @@ export interface Position extends Lane {
 export interface Delivery {
   lane: Lane;
   key: Uint8Array | undefined;
+  /** Empty also where the broker has no value at all (a tombstone). */
   value: Uint8Array;
   /** In the order on the wire; a name may come twice. */
   headers: readonly (readonly [name: string, value: Uint8Array])[];
@@ -88,12 +90,14 @@ export interface Subscription {
    */
   receive(options: ReceiveOptions): Promise<Batch | undefined>;
   /**
-   * These are done for good and need not come again. `stale`: the lane has moved to another member,
-   * nothing was recorded, and they will come again there. With `positions` only the contiguous run
-   * from the lane's start is recorded; what is settled beyond a gap is kept until the gap closes.
+   * These are done for good: their effects are committed, and they need not come again. `stale`: the
+   * lane was taken away, or the broker did not confirm in time (then the lane is given up). They may
+   * come again, here or elsewhere, and may not, since a broker can record what it had no time to
+   * confirm: never undo an effect because of it. With `positions` only the contiguous run from the
+   * lane's start is recorded; what is settled beyond a gap is kept until the gap closes.
    */
   settle(deliveries: readonly Delivery[]): Promise<'settled' | 'stale'>;
-  /** Feature `pause`. */
+  /** Feature `pause`. A lane that is taken away and comes back is not paused any more. */
   pause?(lane: Lane): void;
   resume?(lane: Lane): void;
   /** What was received and not settled comes again, here or elsewhere. */
@@ -115,10 +119,17 @@ export interface SubscribeOptions {
    * Features `assignment` and `seek`. Called for the lanes that are now ours, before any of their
    * records; it answers where each starts. A lane that is left out, and every lane when this is not
    * given, starts at its group's committed offset, or at the earliest record; never at the latest.
+   * A position outside the log becomes the earliest, with `TP_POSITION_LOST`. If it throws, the lanes
+   * are given back and joined for again after a while.
    */
   onAssigned?(lanes: readonly AssignedLane[]): Promise<readonly Position[]>;
   /** Feature `assignment`. The lanes are gone: their batches' signals are aborted before this is called. */
   onRevoked?(lanes: readonly Lane[]): Promise<void>;
+  /**
+   * Why nothing comes at present, or what was found to be lost. The subscription mends itself, so
+   * this is for alarms; it is never called for a message's sake.
+   */
+  onTrouble?(error: TwiceproofError): void;
 }
 
 export interface AssignedLane extends Lane {

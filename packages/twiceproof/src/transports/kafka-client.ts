@@ -1,0 +1,84 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import type { BaseOptions } from '@platformatic/kafka';
+import { TwiceproofError } from '../errors.ts';
+
+export interface KafkaTransportOptions {
+  /** `host:port`, separated by commas, or as a list. */
+  bootstrap: string | readonly string[];
+  /** Shown in the brokers' logs and metrics. Defaults to `twiceproof`. */
+  clientId?: string;
+  /** TLS settings as for `node:tls`. */
+  tls?: BaseOptions['tls'];
+  /** As the client takes it: mechanism, username, password or token. */
+  sasl?: BaseOptions['sasl'];
+  /**
+   * A publish answers within this time, whatever the brokers do. Raise it only together with the
+   * relay's idle-in-transaction timeout, which must be longer. Defaults to 15,000.
+   */
+  publishDeadlineMs?: number;
+  /**
+   * A record that needs more bytes on the wire is rejected without asking the broker. Raise it
+   * together with the topics' `max.message.bytes`. Defaults to 1,048,588, the brokers' own default.
+   */
+  maxRecordBytes?: number;
+}
+
+/** What every client of one transport is made with. */
+export interface ClientFactory {
+  /**
+   * Options of a new client. Its bootstrap list begins one further than that of the client before:
+   * the client asks the first broker that accepts a connection, and a frozen one accepts and never answers,
+   * so a client that is rebuilt with the same list would be as stuck as the old one.
+   */
+  base(): BaseOptions;
+}
+
+export function createClientFactory(options: KafkaTransportOptions): ClientFactory {
+  const { bootstrap } = options;
+  const brokers = (typeof bootstrap === 'string' ? bootstrap.split(',') : bootstrap).map((broker) => broker.trim());
+  let made = 0;
+  return {
+    base() {
+      const first = made++ % brokers.length;
+      return {
+        clientId: options.clientId ?? 'twiceproof',
+        bootstrapBrokers: [...brokers.slice(first), ...brokers.slice(0, first)],
+        connectTimeout: 3000,
+        retryDelay: 250,
+        autocreateTopics: false,
+        ...(options.tls && { tls: options.tls }),
+        ...(options.sasl && { sasl: options.sasl }),
+      };
+    },
+  };
+}
+
+/**
+ * Lets go of a client without waiting: `close()` waits for sockets to flush, which a frozen broker
+ * never lets them, and an open socket keeps the process alive.
+ */
+export function discard(client: Closable): void {
+  const sockets = [...client.connections].map(([, connection]) => connection.socket);
+  client.close(true).catch(() => {});
+  for (const socket of sockets) socket?.destroy();
+}
+
+export interface Closable {
+  connections: Iterable<[string, { socket?: { destroy(): void } }]>;
+  close(force?: boolean): Promise<void>;
+}
+
+/** The promise's result, or `TP_DEADLINE` after that time; a late failure is nobody's. */
+export async function within<T>(ms: number, what: string, promise: Promise<T>): Promise<T> {
+  const timeout = new AbortController();
+  const late = delay(Math.max(ms, 0), undefined, { signal: timeout.signal }).then(() => {
+    throw new TwiceproofError('TP_DEADLINE', `${what} took longer than ${Math.round(ms)} ms`);
+  });
+  late.catch(() => {});
+  promise.catch(() => {});
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    timeout.abort();
+  }
+}

@@ -1,0 +1,50 @@
+import { TwiceproofError } from '../errors.ts';
+import type { OutgoingRecord } from '../transport.ts';
+
+/** A record as bytes, ready for the wire. */
+export interface EncodedRecord {
+  key: Buffer;
+  value: Buffer;
+  headers: Map<Buffer, Buffer>;
+  /** At most this many bytes on the wire, as the only record of its batch. */
+  bytes: number;
+}
+
+/** What a Kafka batch and a record in it cost besides their contents, with every varint at its longest. */
+const batchOverhead = 61;
+const recordOverhead = 1 + 10 + 5 + 5 + 5 + 5 + 5;
+const headerOverhead = 5 + 5;
+
+/** Encodes a record, or says why that record can never be published. */
+export function encodeRecord(record: OutgoingRecord, maxRecordBytes: number): EncodedRecord | TwiceproofError {
+  if (!record.key.isWellFormed()) return invalid('key', 'has a lone surrogate, two such keys would become one');
+  if (!(record.value instanceof Uint8Array)) return invalid('value', 'is not a Uint8Array');
+  const key = Buffer.from(record.key);
+  const value = Buffer.from(record.value.buffer, record.value.byteOffset, record.value.byteLength);
+  const headers = new Map<Buffer, Buffer>();
+  let bytes = batchOverhead + recordOverhead + key.length + value.length;
+  for (const [name, text] of Object.entries(record.headers ?? {})) {
+    if (typeof text !== 'string' || !name.isWellFormed() || !text.isWellFormed()) {
+      return invalid(`headers[${JSON.stringify(name)}]`, 'is not well-formed text');
+    }
+    const header: [Buffer, Buffer] = [Buffer.from(name), Buffer.from(text)];
+    headers.set(...header);
+    bytes += headerOverhead + header[0].length + header[1].length;
+  }
+  if (bytes > maxRecordBytes) return tooLarge(bytes, maxRecordBytes);
+  return { key, value, headers, bytes };
+}
+
+export function tooLarge(bytes: number, limit: number | 'the broker'): TwiceproofError {
+  const allowed = limit === 'the broker' ? 'the broker allows' : `the ${limit} allowed`;
+  return new TwiceproofError('TP_RECORD_TOO_LARGE', `the record has ${bytes} bytes, more than ${allowed}`);
+}
+
+function invalid(field: string, why: string): TwiceproofError {
+  return new TwiceproofError('TP_RECORD_INVALID', `${field} ${why}`);
+}
+
+/** Names a key across topics; a topic's name has no space in it. */
+export function keyId(record: OutgoingRecord): string {
+  return `${record.topic} ${record.key}`;
+}

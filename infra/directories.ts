@@ -23,7 +23,7 @@ export const checkout = dirname(import.meta.dirname);
 
 /** Everything that belongs to this checkout: runs, kept data. Ignored by git, and safe to delete when nothing runs. */
 export function stateDirectory(): string {
-  return join(checkout, '.twiceproof');
+  return process.env['TWICEPROOF_STATE_DIR'] ?? join(checkout, '.twiceproof');
 }
 
 /** The part of the state that servers own. It is elsewhere only when root's checkout is closed to the user they run as. */

@@ -54,8 +54,19 @@ test('a file that cannot be loaded, dies, leaves early, or has no test is a fail
 });
 
 test('what says that it did not run is not counted as passed, and its reason is kept', async () => {
-  const { passed, notRun } = await runText("test('later', { skip: 'needs a moon' }, () => {}); test('now', () => {});");
-  assert.deepEqual({ passed, notRun }, { passed: 1, notRun: [{ name: 'later', why: 'needs a moon' }] });
+  const { passed, notRun } = await runText(
+    "test('later', { skip: 'needs a moon' }, () => {}); test('now', () => {}); test('b (does not apply: no sun)', () => {});",
+  );
+  assert.deepEqual(
+    { passed, notRun },
+    {
+      passed: 1,
+      notRun: [
+        { name: 'later', why: 'needs a moon' },
+        { name: 'b (does not apply: no sun)', why: 'no sun' },
+      ],
+    },
+  );
 });
 
 test('the summary fails when a test or a step failed, and names what was not run', () => {
@@ -72,9 +83,9 @@ test('the summary fails when a test or a step failed, and names what was not run
   assert.equal(green.data.ok, true);
   for (const line of [
     /^ {2}check +passed +0\.5 s$/m,
-    /^ {2}infra +2 tests in 1 files +1\.0 s$/m,
-    /^ {2}x: no moon$/m,
-    /1 files of the other tier and the planted bugs/,
+    /^ {2}infra +2 tests in 1 file +1\.0 s$/m,
+    /^ {2}infra\/a\.test\.ts: x: no moon$/m,
+    /1 file of the other tier and the planted bugs/,
     /^3 passed, 0 failed$/m,
   ]) {
     assert.match(green.text, line);

@@ -32,14 +32,16 @@ export function summary({ results, steps, notRun, deep }: Ran): {
   }
   const passed = results.reduce((sum, result) => sum + result.passed, 0);
   const failed = results.reduce((sum, result) => sum + result.failures.length, 0);
-  const unrun = results.flatMap((result) => result.notRun.map(({ name, why }) => `${name}: ${why}`));
+  const unrun = results.flatMap((result) =>
+    result.notRun.map(({ name, why }) => `${result.file}: ${name.includes(why) ? name : `${name}: ${why}`}`),
+  );
   const brokenSteps = steps.filter((step) => !step.passed);
 
   const lines = ['', 'What ran:'];
   for (const { name, passed: ok, ms } of steps) lines.push(row(name, ok ? 'passed' : 'FAILED', ms));
   for (const [name, room] of rooms) {
     const failures = room.failed > 0 ? `, ${room.failed} FAILED` : '';
-    lines.push(row(name, `${room.passed} tests in ${room.files} files${failures}`, room.ms));
+    lines.push(row(name, `${room.passed} tests in ${files(room.files)}${failures}`, room.ms));
   }
   lines.push('Not run:');
   for (const line of unrun) lines.push(`  ${line}`);
@@ -48,9 +50,9 @@ export function summary({ results, steps, notRun, deep }: Ran): {
   if (otherTier.length > 0 || !deep) {
     const command = deep ? 'npm test' : 'npm run test:deep';
     const plants = deep ? '' : ' and the planted bugs';
-    lines.push(`  ${otherTier.length} files of the other tier${plants}: \`${command}\` runs them`);
+    lines.push(`  ${files(otherTier.length)} of the other tier${plants}: \`${command}\` runs them`);
   }
-  if (sameTier > 0) lines.push(`  ${sameTier} files that were not asked for`);
+  if (sameTier > 0) lines.push(`  ${files(sameTier)} not asked for`);
   if (brokenSteps.length > 0) lines.push('', `FAILED: ${brokenSteps.map(({ name }) => name).join(', ')}`);
   for (const { file, failures } of results) if (failures.length > 0) lines.push(`FAILED: ${file}`);
   lines.push('', `${passed + steps.length - brokenSteps.length} passed, ${failed + brokenSteps.length} failed`);
@@ -66,6 +68,10 @@ export function roomOf(file: string): string {
   const parts = file.replace(/^packages\/twiceproof\/src\//, '').split('/');
   if (file.startsWith('packages/twiceproof')) return parts.length > 1 ? `twiceproof/${parts[0]}` : 'twiceproof';
   return parts.slice(0, ['packages', 'apps', 'lab', 'examples'].includes(parts[0] ?? '') ? 2 : 1).join('/');
+}
+
+function files(count: number): string {
+  return count === 1 ? '1 file' : `${count} files`;
 }
 
 function row(name: string, what: string, ms: number): string {

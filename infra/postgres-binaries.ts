@@ -55,7 +55,7 @@ function packageDirectory(): string {
 }
 
 /** A package cannot hold symlinks; its install script makes them, unless install scripts are switched off. */
-function completeSymlinks(home: string): void {
+export function completeSymlinks(home: string): void {
   const list = join(home, 'native/pg-symlinks.json');
   if (!existsSync(list)) return;
   for (const { source, target } of JSON.parse(readFileSync(list, 'utf8')) as { source: string; target: string }[]) {

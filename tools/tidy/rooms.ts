@@ -27,6 +27,7 @@ export const rooms: readonly Room[] = [
   { name: 'inbox', at: `${library}inbox/`, mayImport: ['nouns', 'node:crypto'] },
   { name: 'idempotency', at: `${library}idempotency/`, mayImport: ['nouns', 'node:crypto'] },
 
+  { name: 'migrations', at: `${library}migrations/`, mayImport: ['nouns', 'node:*'] },
   { name: 'relay', at: `${library}relay/`, mayImport: ['nouns', 'node:*'] },
   { name: 'sources', at: `${library}sources/`, mayImport: ['nouns', 'node:*'] },
   { name: 'sources/poll', at: `${library}sources/poll`, mayImport: ['nouns', 'sources', 'node:*', 'pg'] },

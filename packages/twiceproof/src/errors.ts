@@ -48,6 +48,50 @@ export const errorTable = {
     retryable: false,
     todo: 'This transport does not declare the feature; choose another transport, or do without the option.',
   },
+  TP_POINTS_IN_PRODUCTION: {
+    retryable: false,
+    todo: 'Points let a test stop this process between any two steps. Unset TWICEPROOF_POINTS, or NODE_ENV=production.',
+  },
+  TP_NOT_IN_TRANSACTION: {
+    retryable: false,
+    todo: 'Pass the client on which BEGIN was sent, or the handle that `transaction` gives you; not a pool.',
+  },
+  TP_COMMIT_WAS_ROLLBACK: {
+    retryable: false,
+    todo: 'A statement failed and the code went on as if it had not. Let its error pass, or use a savepoint. Nothing was written.',
+  },
+  TP_COMMIT_UNKNOWN: {
+    retryable: false,
+    todo: 'The transaction may or may not be committed. Look for its effect before you do it again, or do it again under the same key.',
+  },
+  TP_KEY_COLLISION: {
+    retryable: false,
+    todo: 'Use another idempotency key. Two different keys have the same hash, which should not happen in our lifetime: please report it.',
+  },
+  TP_SCHEMA_NAME: {
+    retryable: false,
+    todo: 'Use lower-case letters, digits and underscores, a letter or underscore first, 63 characters at most.',
+  },
+  TP_SCHEMA_VERSION: {
+    retryable: false,
+    todo: 'Run the migrations (`migrate`), with the same schema name as here.',
+  },
+  TP_OPTION: {
+    retryable: false,
+    todo: 'Correct the option that the message names.',
+  },
+  TP_TOPIC_NOT_CONFIGURED: {
+    retryable: false,
+    todo: "Add the topic to the outbox's `topics`, or correct its name where the message is made.",
+  },
+  TP_MESSAGE_INVALID: {
+    retryable: false,
+    todo: 'Correct the part of the message that is named; the transaction can still be rolled back.',
+  },
+  TP_MESSAGE_TOO_LARGE: {
+    retryable: false,
+    todo: "Send a reference instead of the content, or raise `limits.messageBytes` and the topic's max.message.bytes together.",
+  },
 } as const satisfies Record<string, { retryable: boolean; todo: string }>;
 
 export type ErrorCode = keyof typeof errorTable;

@@ -1,0 +1,84 @@
+TABLE answers
+  id bigint NOT NULL
+  response_code integer NOT NULL
+  response_headers json
+  response_body bytea
+  render_version smallint NOT NULL
+  answers_pkey PRIMARY KEY (id)
+CREATE UNIQUE INDEX answers_pkey ON :schema.answers USING btree (id)
+
+TABLE idempotency_keys
+  key_hash uuid NOT NULL
+  id bigint NOT NULL GENERATED ALWAYS AS IDENTITY
+  principal text NOT NULL
+  operation text NOT NULL
+  idem_key text NOT NULL
+  request_hash bytea NOT NULL
+  hash_version smallint NOT NULL
+  response_code integer
+  response_headers json
+  response_body bytea
+  render_version smallint
+  created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
+  idempotency_keys_pkey PRIMARY KEY (key_hash)
+CREATE UNIQUE INDEX idempotency_keys_pkey ON :schema.idempotency_keys USING btree (key_hash)
+
+TABLE migrations
+  number integer NOT NULL
+  name text NOT NULL
+  applied_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
+  migrations_pkey PRIMARY KEY (number)
+CREATE UNIQUE INDEX migrations_pkey ON :schema.migrations USING btree (number)
+
+TABLE outbox PARTITION BY RANGE (xid)
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id()
+  id bigint NOT NULL GENERATED ALWAYS AS IDENTITY
+  shard smallint NOT NULL
+  topic text NOT NULL
+  aggregate_id text NOT NULL
+  msg_id uuid NOT NULL
+  event_type text NOT NULL
+  payload bytea NOT NULL
+  headers json
+  created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
+CREATE INDEX outbox_log ON ONLY :schema.outbox USING btree (shard, xid, id)
+
+TABLE outbox_default PARTITION DEFAULT
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id()
+  id bigint NOT NULL GENERATED ALWAYS AS IDENTITY
+  shard smallint NOT NULL
+  topic text NOT NULL
+  aggregate_id text NOT NULL
+  msg_id uuid NOT NULL
+  event_type text NOT NULL
+  payload bytea NOT NULL
+  headers json
+  created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
+CREATE INDEX outbox_default_shard_xid_id_idx ON :schema.outbox_default USING btree (shard, xid, id)
+
+VIEW outbox_pending
+ SELECT c.shard,
+    count(o.id) AS pending,
+    min(o.created_at) AS oldest
+   FROM (:schema.relay_cursor c
+     LEFT JOIN :schema.outbox o ON (((o.shard = c.shard) AND (o.xid >= pg_snapshot_xmin(c.prev)) AND (NOT pg_visible_in_snapshot(o.xid, c.prev)) AND (NOT ((c.cur IS NOT NULL) AND (o.id <= c.last_id) AND pg_visible_in_snapshot(o.xid, c.cur))))))
+  GROUP BY c.shard;
+
+TABLE relay_cursor WITH {fillfactor=20}
+  shard smallint NOT NULL
+  prev pg_snapshot NOT NULL
+  cur pg_snapshot
+  last_id bigint NOT NULL DEFAULT 0
+  window_done bigint NOT NULL DEFAULT 0
+  advanced_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
+  system_identifier bigint NOT NULL
+  relay_cursor_pkey PRIMARY KEY (shard)
+CREATE UNIQUE INDEX relay_cursor_pkey ON :schema.relay_cursor USING btree (shard)
+
+TABLE settings
+  only_row boolean NOT NULL DEFAULT true
+  shards smallint NOT NULL
+  settings_only_row_check CHECK (only_row)
+  settings_pkey PRIMARY KEY (only_row)
+  settings_shards_check CHECK (((shards >= 1) AND (shards <= 1024)))
+CREATE UNIQUE INDEX settings_pkey ON :schema.settings USING btree (only_row)

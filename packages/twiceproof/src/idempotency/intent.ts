@@ -1,0 +1,43 @@
+import { createHash, timingSafeEqual } from 'node:crypto';
+
+/** What a client asked for, named by scope and key. */
+export interface Intent {
+  /** Who asks: the tenant or the authenticated caller. There is no anonymous one. */
+  principal: string;
+  /** The operation's name, for example its route template. */
+  operation: string;
+  /** The client's idempotency key, already validated. */
+  key: string;
+  /** Over what was asked for: the same key with another request is a mistake of the client's. */
+  requestHash: Buffer;
+  hashVersion: number;
+}
+
+/** What was answered, independent of the door through which it goes out. */
+export interface Answer {
+  code: number;
+  headers: Readonly<Record<string, string>> | null;
+  /** Null: it was too large to be kept. */
+  body: Uint8Array | null;
+  /** Of the function that renders it. */
+  version: number;
+}
+
+/** The first 128 bits of SHA-256 over the scope and the key, each with its length before it, so that no two scopes run together. */
+export function keyHash({ principal, operation, key }: Intent): string {
+  const hash = createHash('sha256');
+  for (const part of [principal, operation, key]) hash.update(`${Buffer.byteLength(part)}:`).update(part);
+  const hex = hash.digest('hex');
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20, 32)].join('-');
+}
+
+type RequestHash = Pick<Intent, 'requestHash' | 'hashVersion'>;
+
+/**
+ * Whether two requests under one key ask for the same. Hashes of different versions cannot be compared: a retry that
+ * comes to a newer program gets the answer of the first.
+ */
+export function isSameRequest(a: RequestHash, b: RequestHash): boolean {
+  if (a.hashVersion !== b.hashVersion) return true;
+  return a.requestHash.length === b.requestHash.length && timingSafeEqual(a.requestHash, b.requestHash);
+}

@@ -1,0 +1,78 @@
+import { TwiceproofError } from '../errors.ts';
+import { quotedSchema } from '../schema-name.ts';
+import type { Tx } from '../tx.ts';
+import { isSameRequest, keyHash, type Answer, type Intent } from './intent.ts';
+
+/** What the store knows of an intent that has been claimed before. */
+export type Known = { answer: Answer } | 'mismatch';
+
+export interface KeyStore {
+  /**
+   * Claims the intents that nobody has claimed, and answers the claims of those, by key hash. Waits for a transaction
+   * that has claimed one of them and has not ended yet. An intent that is not in the answer was claimed before:
+   * read it in a statement of its own, since in this one the other's row may not be visible.
+   *
+   * Sorted by the hash, so that two that claim the same keys cannot wait for each other. No key twice.
+   */
+  claim(tx: Tx, intents: readonly Intent[]): Promise<Map<string, { id: string }>>;
+  /** By key hash. One that is missing here has just expired, or was never claimed. */
+  read(tx: Tx, intents: readonly Intent[]): Promise<Map<string, Known>>;
+  /** The answer to a claim of this same transaction. */
+  store(tx: Tx, id: string, answer: Answer): Promise<void>;
+}
+
+export function createKeyStore(schemaName?: string): KeyStore {
+  const schema = quotedSchema(schemaName);
+  const claimText = `INSERT INTO ${schema}.idempotency_keys
+      (key_hash, principal, operation, idem_key, request_hash, hash_version)
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::smallint[])
+    ORDER BY 1 ON CONFLICT DO NOTHING RETURNING key_hash, id`;
+  const readText = `SELECT key_hash, principal, operation, idem_key, request_hash, hash_version,
+      coalesce(k.response_code, a.response_code) AS response_code,
+      coalesce(k.response_headers, a.response_headers) AS response_headers,
+      coalesce(k.response_body, a.response_body) AS response_body,
+      coalesce(k.render_version, a.render_version) AS render_version
+    FROM unnest($1::uuid[]) AS wanted (hash)
+    JOIN ${schema}.idempotency_keys k ON k.key_hash = wanted.hash
+    LEFT JOIN ${schema}.answers a ON a.id = k.id`;
+  const storeText = `INSERT INTO ${schema}.answers (id, response_code, response_headers, response_body, render_version)
+    VALUES ($1, $2, $3, $4, $5)`;
+  return {
+    async claim(tx, intents) {
+      const { rows } = await tx.query(claimText, [
+        intents.map(keyHash),
+        intents.map(({ principal }) => principal),
+        intents.map(({ operation }) => operation),
+        intents.map(({ key }) => key),
+        intents.map(({ requestHash }) => requestHash),
+        intents.map(({ hashVersion }) => hashVersion),
+      ]);
+      return new Map(rows.map((row) => [String(row['key_hash']), { id: String(row['id']) }]));
+    },
+    async read(tx, intents) {
+      const byHash = new Map(intents.map((intent) => [keyHash(intent), intent]));
+      const { rows } = await tx.query(readText, [[...byHash.keys()]]);
+      return new Map(rows.map((row) => [String(row['key_hash']), compare(row, byHash.get(String(row['key_hash']))!)]));
+    },
+    async store(tx, id, { code, headers, body, version }) {
+      await tx.query(storeText, [id, code, headers && JSON.stringify(headers), body, version]);
+    },
+  };
+}
+
+function compare(row: Record<string, unknown>, intent: Intent): Known {
+  const sameKey =
+    row['principal'] === intent.principal && row['operation'] === intent.operation && row['idem_key'] === intent.key;
+  // 2^64 keys until one is to be expected. Never another caller's answer, not even then.
+  if (!sameKey) throw new TwiceproofError('TP_KEY_COLLISION', 'two keys have the same 128-bit hash');
+  const stored = { requestHash: row['request_hash'] as Buffer, hashVersion: row['hash_version'] as number };
+  if (!isSameRequest(stored, intent)) return 'mismatch';
+  return {
+    answer: {
+      code: row['response_code'] as number,
+      headers: row['response_headers'] as Record<string, string> | null,
+      body: row['response_body'] as Buffer | null,
+      version: row['render_version'] as number,
+    },
+  };
+}

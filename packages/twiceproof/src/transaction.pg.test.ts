@@ -1,0 +1,197 @@
+import assert from 'node:assert/strict';
+import { after, beforeEach, test } from 'node:test';
+import pg from 'pg';
+import { testDatabase } from '@twiceproof/infra/testing';
+import { transaction, type Pool, type PoolClient } from './transaction.ts';
+
+const { url } = await testDatabase();
+const pool = new pg.Pool({ connectionString: url });
+pool.on('error', () => {});
+after(async () => pool.end());
+await pool.query('CREATE TABLE accounts (id int PRIMARY KEY, n int NOT NULL)');
+beforeEach(async () => {
+  await pool.query('TRUNCATE accounts');
+  await pool.query('INSERT INTO accounts VALUES (1, 0), (2, 0)');
+});
+
+async function numbers(): Promise<unknown[]> {
+  return (await pool.query<{ n: number }>('SELECT n FROM accounts ORDER BY id')).rows.map(({ n }) => n);
+}
+
+const add = 'UPDATE accounts SET n = n + 1 WHERE id = $1';
+
+test('what work answers is answered when it is committed', async () => {
+  const answer = await transaction(pool, async (tx) => {
+    await tx.query(add, [1]);
+    return 'done';
+  });
+  assert.equal(answer, 'done');
+  assert.deepEqual(await numbers(), [1, 0]);
+});
+
+test('an error rolls back and is passed on, and the connection is used again', async () => {
+  const before = pool.totalCount;
+  const failing = transaction(pool, async (tx) => {
+    await tx.query(add, [1]);
+    throw new Error('no');
+  });
+  await assert.rejects(failing, /^Error: no$/);
+  assert.deepEqual(await numbers(), [0, 0]);
+  assert.equal(pool.totalCount, before);
+});
+
+test('a COMMIT that was a ROLLBACK is an error', async () => {
+  const swallowing = transaction(pool, async (tx) => {
+    await tx.query(add, [1]);
+    await tx.query('SELECT 1 / 0').catch(() => {});
+    return 'all is well';
+  });
+  await assert.rejects(swallowing, { code: 'TP_COMMIT_WAS_ROLLBACK' });
+  assert.deepEqual(await numbers(), [0, 0]);
+});
+
+test('a serialization failure runs the whole again, with what is there by then', async () => {
+  let attempts = 0;
+  const seen = await transaction(
+    pool,
+    async (tx) => {
+      attempts += 1;
+      const { rows } = await tx.query('SELECT n FROM accounts WHERE id = 1');
+      if (attempts === 1) await pool.query(add, [1]);
+      await tx.query(add, [1]);
+      return rows[0]?.['n'];
+    },
+    { isolation: 'REPEATABLE READ' },
+  );
+  assert.deepEqual([attempts, seen, await numbers()], [2, 1, [2, 0]]);
+});
+
+test('a deadlock is resolved by running its victim again', async () => {
+  const both: Promise<void>[] = [];
+  let inside = 0;
+  let meet = (): void => {};
+  const met = new Promise<void>((resolve) => (meet = resolve));
+  for (const order of [
+    [1, 2],
+    [2, 1],
+  ]) {
+    both.push(
+      transaction(pool, async (tx) => {
+        await tx.query(add, [order[0]]);
+        if ((inside += 1) === 2) meet();
+        await met;
+        await tx.query(add, [order[1]]);
+      }),
+    );
+  }
+  await Promise.all(both);
+  assert.ok(inside > 2, 'one of them ran twice');
+  assert.deepEqual(await numbers(), [2, 2]);
+});
+
+test('what cannot pass is not tried again, and what can is not tried for ever', async () => {
+  let attempts = 0;
+  const failing = (code: string) =>
+    transaction(
+      pool,
+      async () => {
+        attempts += 1;
+        throw Object.assign(new Error(code), { code });
+      },
+      { retries: 2 },
+    );
+  await assert.rejects(failing('23505'), { code: '23505' });
+  assert.equal(attempts, 1);
+  attempts = 0;
+  await assert.rejects(failing('40001'), { code: '40001' });
+  assert.equal(attempts, 3);
+});
+
+/** A pool whose connections do with COMMIT what a network can do with it. */
+function poolThat(
+  atCommit: (client: pg.PoolClient, commit: () => Promise<unknown>) => Promise<never>,
+  alsoLater = false,
+): Pool & { destroyed: number } {
+  let connections = 0;
+  const lossy = {
+    destroyed: 0,
+    async connect(): Promise<PoolClient> {
+      connections += 1;
+      if (connections > 1 && alsoLater) throw new Error('connect ECONNREFUSED');
+      const client = await pool.connect();
+      const isLossy = connections === 1;
+      return {
+        query: async (text: string, values?: unknown[]) => {
+          if (isLossy && text === 'COMMIT') return atCommit(client, async () => client.query(text));
+          return client.query<Record<string, unknown>>(text, values);
+        },
+        release: (destroy?: boolean) => {
+          if (destroy) lossy.destroyed += 1;
+          client.release(destroy);
+        },
+      };
+    },
+  };
+  return lossy;
+}
+
+const lost = (): never => {
+  throw new Error('Connection terminated unexpectedly');
+};
+
+test('COMMIT done, its answer lost: it counts as committed, work runs once, the connection is destroyed', async () => {
+  const lossy = poolThat(async (_, commit) => {
+    await commit();
+    return lost();
+  });
+  let attempts = 0;
+  await transaction(lossy, async (tx) => {
+    attempts += 1;
+    await tx.query(add, [1]);
+  });
+  assert.deepEqual([attempts, await numbers(), lossy.destroyed], [1, [1, 0], 1]);
+});
+
+test('the connection ends before COMMIT arrives: known to be rolled back, so work runs again', async () => {
+  const lossy = poolThat(async (client) => {
+    const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+    await pool.query('SELECT pg_terminate_backend($1)', [rows[0]?.pid]);
+    return lost();
+  });
+  let attempts = 0;
+  await transaction(lossy, async (tx) => {
+    attempts += 1;
+    await tx.query(add, [1]);
+  });
+  assert.deepEqual([attempts, await numbers(), lossy.destroyed], [2, [1, 0], 1]);
+});
+
+test('nobody can tell what became of COMMIT: said so, and never run again', async () => {
+  const lossy = poolThat(async (_, commit) => {
+    await commit();
+    return lost();
+  }, true);
+  let attempts = 0;
+  const unknown = transaction(
+    lossy,
+    async (tx) => {
+      attempts += 1;
+      await tx.query(add, [1]);
+    },
+    { outcomeWithinMs: 200 },
+  );
+  await assert.rejects(unknown, { code: 'TP_COMMIT_UNKNOWN' });
+  assert.deepEqual([attempts, await numbers()], [1, [1, 0]]);
+});
+
+test('a connection that is lost in the middle is destroyed, and the error passed on', async () => {
+  const failing = transaction(pool, async (tx) => {
+    const { rows } = await tx.query('SELECT pg_backend_pid() AS pid');
+    await tx.query(add, [1]);
+    await pool.query('SELECT pg_terminate_backend($1)', [rows[0]?.['pid']]);
+    await tx.query(add, [1]);
+  });
+  await assert.rejects(failing);
+  assert.deepEqual(await numbers(), [0, 0]);
+  assert.equal(await transaction(pool, async () => 'fine'), 'fine');
+});

@@ -7,7 +7,8 @@ import type { Answer, Intent } from '../idempotency/intent.ts';
 import { migrate } from '../migrations/migrate.ts';
 import type { Tx } from '../tx.ts';
 import { uuidv7 } from '../uuid.ts';
-import { createHandlerEdge, type HandlerEdgeOptions, type Reply } from './handler.ts';
+import { createHandlerEdge, type HandlerEdgeOptions } from './handler.ts';
+import type { Reply } from './reply.ts';
 
 const { url } = await testDatabase();
 /** Two pools stand for two processes: nothing in memory is shared but the database. */

@@ -17,8 +17,8 @@ export interface KeyStore {
   claim(tx: Tx, intents: readonly Intent[]): Promise<Map<string, { id: string }>>;
   /** By key hash. One that is missing here has just expired, or was never claimed. */
   read(tx: Tx, intents: readonly Intent[]): Promise<Map<string, Known>>;
-  /** The answer to a claim of this same transaction. */
-  store(tx: Tx, id: string, answer: Answer): Promise<void>;
+  /** The answers to claims of this same transaction. */
+  store(tx: Tx, answers: readonly { id: string; answer: Answer }[]): Promise<void>;
 }
 
 export function createKeyStore(schemaName?: string): KeyStore {
@@ -36,7 +36,7 @@ export function createKeyStore(schemaName?: string): KeyStore {
     JOIN ${schema}.idempotency_keys k ON k.key_hash = wanted.hash
     LEFT JOIN ${schema}.answers a ON a.id = k.id`;
   const storeText = `INSERT INTO ${schema}.answers (id, response_code, response_headers, response_body, render_version)
-    VALUES ($1, $2, $3, $4, $5)`;
+    SELECT * FROM unnest($1::bigint[], $2::int[], $3::json[], $4::bytea[], $5::smallint[])`;
   return {
     async claim(tx, intents) {
       const { rows } = await tx.query(claimText, [
@@ -54,8 +54,14 @@ export function createKeyStore(schemaName?: string): KeyStore {
       const { rows } = await tx.query(readText, [[...byHash.keys()]]);
       return new Map(rows.map((row) => [String(row['key_hash']), compare(row, byHash.get(String(row['key_hash']))!)]));
     },
-    async store(tx, id, { code, headers, body, version }) {
-      await tx.query(storeText, [id, code, headers && JSON.stringify(headers), body, version]);
+    async store(tx, answers) {
+      await tx.query(storeText, [
+        answers.map(({ id }) => id),
+        answers.map(({ answer }) => answer.code),
+        answers.map(({ answer: { headers } }) => headers && JSON.stringify(headers)),
+        answers.map(({ answer: { body } }) => body && Buffer.from(body.buffer, body.byteOffset, body.byteLength)),
+        answers.map(({ answer }) => answer.version),
+      ]);
     },
   };
 }

@@ -1,0 +1,127 @@
+import { keyHash, type Intent } from '../idempotency/intent.ts';
+import { busy, shareReply, type EdgeLimits, type Reply } from './reply.ts';
+
+/** An intent that waits for its batch, or is in one. */
+export interface Entry<C> {
+  readonly hash: string;
+  readonly intent: Intent;
+  readonly command: C;
+}
+
+interface Waiting<C> extends Entry<C> {
+  readonly exclusive: string | undefined;
+  /** Equal keys of this process: they share what becomes of this one. */
+  readonly followers: Follower<C>[];
+  resolve(reply: Reply): void;
+  reject(error: Error): void;
+}
+
+type Follower<C> = Omit<Waiting<C>, 'followers'>;
+
+export interface QueueSettings<C> extends EdgeLimits {
+  lanes: number;
+  maxBatch: number;
+  maxQueue: number;
+  exclusive?: (command: C) => string;
+}
+
+/**
+ * Gathers intents and hands them to `runBatch` when a lane is free. An intent is in exactly one of three places: in
+ * `queue`, in the batch of a lane, or among the followers of an equal one that is in either.
+ */
+export function createQueue<C>(
+  settings: QueueSettings<C>,
+  runBatch: (batch: readonly Entry<C>[]) => Promise<(Reply | Error | 'again')[]>,
+) {
+  let queue: Waiting<C>[] = [];
+  const leaders = new Map<string, Waiting<C>>();
+  /** Values of `exclusive` that are in a batch now. */
+  const taken = new Set<string>();
+  let followers = 0;
+  let busyLanes = 0;
+
+  function add(intent: Intent, command: C): Promise<Reply> {
+    if (queue.length + followers >= settings.maxQueue) return Promise.resolve(busy);
+    const { promise, resolve, reject } = Promise.withResolvers<Reply>();
+    enqueue({ hash: keyHash(intent), intent, command, exclusive: settings.exclusive?.(command), resolve, reject });
+    startLanes();
+    return promise;
+  }
+
+  function enqueue(entry: Follower<C>): void {
+    const leader = leaders.get(entry.hash);
+    if (leader) {
+      leader.followers.push(entry);
+      followers += 1;
+      return;
+    }
+    const waiting = { ...entry, followers: [] };
+    leaders.set(entry.hash, waiting);
+    queue.push(waiting);
+  }
+
+  function startLanes(): void {
+    while (busyLanes < settings.lanes && queue.length > 0) {
+      const batch = takeBatch();
+      if (batch.length === 0) return;
+      busyLanes += 1;
+      runLane(batch).catch((error: unknown) => {
+        // runBatch never rejects; should it all the same, nobody may wait for ever.
+        for (const entry of batch) settle(entry, error instanceof Error ? error : new Error(String(error)));
+      });
+    }
+  }
+
+  async function runLane(batch: readonly Waiting<C>[]): Promise<void> {
+    try {
+      const settled = await runBatch(batch);
+      batch.forEach((entry, n) => settle(entry, settled[n]!));
+    } finally {
+      busyLanes -= 1;
+      for (const { exclusive } of batch) if (exclusive !== undefined) taken.delete(exclusive);
+      startLanes();
+    }
+  }
+
+  /** The oldest ones, at most one for each value of `exclusive`; what has to wait keeps its place. */
+  function takeBatch(): Waiting<C>[] {
+    const batch: Waiting<C>[] = [];
+    const left: Waiting<C>[] = [];
+    const passed = new Set<string>();
+    for (const entry of queue) {
+      const { exclusive } = entry;
+      const mustWait = exclusive !== undefined && (taken.has(exclusive) || passed.has(exclusive));
+      if (batch.length >= settings.maxBatch || mustWait) {
+        left.push(entry);
+        if (exclusive !== undefined) passed.add(exclusive);
+        continue;
+      }
+      batch.push(entry);
+      if (exclusive !== undefined) taken.add(exclusive);
+    }
+    queue = left;
+    return batch;
+  }
+
+  function settle(entry: Waiting<C>, result: Reply | Error | 'again'): void {
+    if (leaders.get(entry.hash) !== entry) return;
+    leaders.delete(entry.hash);
+    followers -= entry.followers.length;
+    if (result === 'again') {
+      for (const each of [entry, ...entry.followers]) enqueue(each);
+      return;
+    }
+    if (result instanceof Error) entry.reject(result);
+    else entry.resolve(result);
+    for (const follower of entry.followers) {
+      if (!(result instanceof Error) && result.outcome === 'answered') {
+        follower.resolve(shareReply(result.answer, entry.intent, follower.intent, settings));
+      } else {
+        // It came to nothing, and the key is free: the next one's turn.
+        enqueue(follower);
+      }
+    }
+  }
+
+  return { add };
+}

@@ -1,0 +1,151 @@
+import { type Answer, type Intent } from '../idempotency/intent.ts';
+import { createKeyStore, type KeyStore } from '../idempotency/statements.ts';
+import { point } from '../points.ts';
+import { transaction, type Pool } from '../transaction.ts';
+import type { Tx } from '../tx.ts';
+import { createQueue, type Entry } from './group-queue.ts';
+import {
+  boundedWaits,
+  busy,
+  edgeDefaults,
+  isLockTimeout,
+  isTooOld,
+  keptAnswer,
+  replay,
+  type EdgeLimits,
+  type Reply,
+} from './reply.ts';
+
+export interface GroupEdgeOptions<C> extends Partial<EdgeLimits> {
+  pool: Pool;
+  /** Defaults to `twiceproof`. */
+  schema?: string;
+  /**
+   * The effects of a whole batch, by set, in one transaction with the claims: one answer for each command, at the same
+   * index. What the business refuses is an answer too. Rows are locked in one order for all (sort in SQL), or
+   * batches of two processes can wait for each other. An error rolls the batch back; the batch is then split until
+   * the command that caused it stands alone.
+   */
+  effects(tx: Tx, commands: readonly C[]): Promise<readonly Answer[]>;
+  /**
+   * Commands with the same value never share a batch and keep the order in which they came: for effects that cannot
+   * change one row twice in a statement. Defaults to none.
+   */
+  exclusive?: (command: C) => string;
+  /** How many batches may be under way at once. More lanes make smaller batches: on 2 cores two were slower than one. Defaults to 1. */
+  lanes?: number;
+  /** Defaults to 256. */
+  maxBatch?: number;
+  /** How many may wait; beyond that a request is told to come again. Defaults to 10,000. */
+  maxQueue?: number;
+}
+
+export interface GroupEdge<C> {
+  /**
+   * As `HandlerEdge.run`, for many at once: intents that arrive while a commit is under way go together into the
+   * next. There is no timer: a batch is what has gathered when a lane is free.
+   */
+  run(intent: Intent, command: C): Promise<Reply>;
+}
+
+const defaults = { ...edgeDefaults, lanes: 1, maxBatch: 256, maxQueue: 10_000 };
+
+export function createGroupEdge<C>(options: GroupEdgeOptions<C>): GroupEdge<C> {
+  const settings = { ...defaults, ...options };
+  const store = createKeyStore(options.schema);
+  const queue = createQueue<C>(settings, async (batch) => runBatch(batch, settings, store));
+  return { run: async (intent, command) => queue.add(intent, command) };
+}
+
+type Settings<C> = typeof defaults & GroupEdgeOptions<C>;
+type Settled = Reply | Error | 'again';
+
+/** What becomes of each entry, at the same index. Never rejects: an error of the batch is found out to be somebody's. */
+async function runBatch<C>(batch: readonly Entry<C>[], settings: Settings<C>, store: KeyStore): Promise<Settled[]> {
+  try {
+    return await transaction(settings.pool, (tx) => settleBatch(tx, batch, settings, store), {
+      localSettings: boundedWaits(settings.waitMs),
+    });
+  } catch (cause) {
+    const error = cause instanceof Error ? cause : new Error(String(cause));
+    if (batch.length === 1) return [isLockTimeout(error) ? busy : error];
+    // A server that cannot be reached is nobody's fault, and halves would not reach it either.
+    if (!isOfOneIntent(error)) return batch.map(() => error);
+    const middle = Math.ceil(batch.length / 2);
+    const first = await runBatch(batch.slice(0, middle), settings, store);
+    return [...first, ...(await runBatch(batch.slice(middle), settings, store))];
+  }
+}
+
+/** Errors that a server answered to a statement, and those of the operation's own code. */
+function isOfOneIntent(error: Error): boolean {
+  const code = String((error as { code?: unknown }).code ?? '');
+  return (
+    code !== 'TP_COMMIT_UNKNOWN' &&
+    !/^(08|53|57|58)|^E[A-Z]+$/.test(code) &&
+    !/Connection terminated|timeout/.test(error.message)
+  );
+}
+
+async function settleBatch<C>(
+  tx: Tx,
+  batch: readonly Entry<C>[],
+  settings: Settings<C>,
+  store: KeyStore,
+): Promise<Settled[]> {
+  await point('edge:before-claim');
+  const claimable = batch.filter(({ intent }) => !isTooOld(intent, settings));
+  const claims =
+    claimable.length > 0
+      ? await store.claim(
+          tx,
+          claimable.map(({ intent }) => intent),
+        )
+      : new Map<string, { id: string }>();
+  await point('edge:claimed');
+  const winners = batch.filter(({ hash }) => claims.has(hash));
+  const losers = batch.filter(({ hash }) => !claims.has(hash));
+  // In a statement of its own: in that of the claim, the row of another may not be visible.
+  const known =
+    losers.length > 0
+      ? await store.read(
+          tx,
+          losers.map(({ intent }) => intent),
+        )
+      : new Map<string, never>();
+  const answers =
+    winners.length > 0 ? await applyEffects(tx, winners, claims, settings, store) : new Map<string, Answer>();
+  return batch.map(({ hash, intent }) => {
+    const answer = answers.get(hash);
+    if (answer) return { outcome: 'answered', answer, replayed: false };
+    const before = known.get(hash);
+    if (before) return replay(before);
+    // Not there any more, though it was a moment ago: it has just expired, and can be claimed now.
+    return isTooOld(intent, settings) ? { outcome: 'expired' } : 'again';
+  });
+}
+
+async function applyEffects<C>(
+  tx: Tx,
+  winners: readonly Entry<C>[],
+  claims: ReadonlyMap<string, { id: string }>,
+  settings: Settings<C>,
+  store: KeyStore,
+): Promise<Map<string, Answer>> {
+  const answers = await settings.effects(
+    tx,
+    winners.map(({ command }) => command),
+  );
+  if (answers.length !== winners.length) {
+    throw new Error(
+      `effects gave ${answers.length} answers to ${winners.length} commands; each needs one, in their order`,
+    );
+  }
+  await point('edge:handled');
+  await store.store(
+    tx,
+    winners.map(({ hash }, n) => ({ id: claims.get(hash)!.id, answer: keptAnswer(answers[n]!, settings) })),
+  );
+  await point('edge:answer-stored');
+  return new Map(winners.map(({ hash }, n) => [hash, answers[n]!]));
+}

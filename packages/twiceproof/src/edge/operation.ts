@@ -1,0 +1,104 @@
+import { createHash } from 'node:crypto';
+import type { Answer, Intent } from '../idempotency/intent.ts';
+import type { Tx } from '../tx.ts';
+import { createGroupEdge, type GroupEdgeOptions } from './group.ts';
+import { createHandlerEdge, type HandlerEdgeOptions } from './handler.ts';
+import type { Reply } from './reply.ts';
+
+/**
+ * Something that clients can ask for, under a key, through one door or several. What is stored is the result; each door
+ * renders its own answer from it by a pure function, so that every repetition through a door gives the same bytes.
+ */
+export interface Operation<Command, Result> {
+  readonly name: string;
+  run(caller: Caller, command: Command): Promise<OperationReply<Result>>;
+}
+
+export interface Caller {
+  /** The tenant or the authenticated caller, found out by the server; never what a client merely says. */
+  principal: string;
+  key: string;
+}
+
+/** What an operation comes to. `code` is as in HTTP, and says what kind of result it is; doors translate it. */
+export interface Outcome<Result> {
+  code: number;
+  result: Result;
+}
+
+export type OperationReply<Result> =
+  | {
+      outcome: 'answered';
+      code: number;
+      /** As it was stored, so without what JSON cannot hold. Undefined: it was too large to be kept. */
+      result: Result | undefined;
+      /** The version of the operation that gave it. */
+      version: number;
+      replayed: boolean;
+    }
+  | Exclude<Reply, { outcome: 'answered' }>;
+
+interface Naming {
+  name: string;
+  /** Raise it when the result changes its form; doors choose by it how to render an old one. Defaults to 1. */
+  version?: number;
+}
+
+/** One transaction for each request, with any SQL. For whatever is not asked for thousands of times a second. */
+export function handlerOperation<Command, Result>(
+  options: HandlerEdgeOptions & Naming & { execute(tx: Tx, command: Command): Promise<Outcome<Result>> },
+): Operation<Command, Result> {
+  const edge = createHandlerEdge(options);
+  const { name, version = 1, execute } = options;
+  return {
+    name,
+    run: async (caller, command) =>
+      toOperationReply(
+        await edge.run(toIntent(name, caller, command), async (tx) => toAnswer(await execute(tx, command), version)),
+      ),
+  };
+}
+
+/** One transaction for all that have come meanwhile. For what is asked for often, and can be done by set. */
+export function groupOperation<Command, Result>(
+  options: Omit<GroupEdgeOptions<Command>, 'effects'> &
+    Naming & { effects(tx: Tx, commands: readonly Command[]): Promise<readonly Outcome<Result>[]> },
+): Operation<Command, Result> {
+  const { name, version = 1, effects } = options;
+  const edge = createGroupEdge<Command>({
+    ...options,
+    effects: async (tx, commands) => (await effects(tx, commands)).map((outcome) => toAnswer(outcome, version)),
+  });
+  return {
+    name,
+    run: async (caller, command) => toOperationReply(await edge.run(toIntent(name, caller, command), command)),
+  };
+}
+
+const commandHashVersion = 1;
+
+/** Over the validated command, so that it is the same through every door. */
+function toIntent(operation: string, { principal, key }: Caller, command: unknown): Intent {
+  const requestHash = createHash('sha256').update(canonicalJson(command)).digest();
+  return { principal, operation, key, requestHash, hashVersion: commandHashVersion };
+}
+
+function toAnswer({ code, result }: Outcome<unknown>, version: number): Answer {
+  return { code, headers: null, body: Buffer.from(JSON.stringify(result)), version };
+}
+
+/** The first answer too goes through its stored form, or it could differ from the ones that follow. */
+function toOperationReply<Result>(reply: Reply): OperationReply<Result> {
+  if (reply.outcome !== 'answered') return reply;
+  const { code, body, version } = reply.answer;
+  const result = body ? (JSON.parse(Buffer.from(body).toString()) as Result) : undefined;
+  return { outcome: 'answered', code, result, version, replayed: reply.replayed };
+}
+
+/** JSON with the keys of objects in order: the same text for the same value. */
+export function canonicalJson(value: unknown): string {
+  return JSON.stringify(value, (_, part: unknown) => {
+    if (part === null || typeof part !== 'object' || Array.isArray(part)) return part;
+    return Object.fromEntries(Object.entries(part).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+  });
+}

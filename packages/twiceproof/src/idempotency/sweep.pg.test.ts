@@ -1,0 +1,107 @@
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import pg from 'pg';
+import { testDatabase } from '@twiceproof/infra/testing';
+import { migrate } from '../migrations/migrate.ts';
+import { transaction } from '../transaction.ts';
+import type { Answer, Intent } from './intent.ts';
+import { createKeyStore } from './statements.ts';
+import { createKeySweeper } from './sweep.ts';
+
+const { url } = await testDatabase();
+const pool = new pg.Pool({ connectionString: url });
+after(async () => pool.end());
+await migrate(pool);
+const store = createKeyStore();
+
+function intents(from: number, count: number): Intent[] {
+  return Array.from({ length: count }, (_, n) => ({
+    principal: 'p',
+    operation: 'o',
+    key: `key-${from + n}`,
+    requestHash: Buffer.from('h'),
+    hashVersion: 1,
+  }));
+}
+
+const answer: Answer = { code: 200, headers: null, body: Buffer.alloc(100), version: 1 };
+
+/** Claims them with an answer each, as if that had been so many hours ago. */
+async function claimed(from: number, count: number, hoursAgo: number): Promise<number> {
+  return transaction(pool, async (tx) => {
+    const claims = await store.claim(tx, intents(from, count));
+    const ids = [...claims.values()].map(({ id }) => id);
+    await store.store(
+      tx,
+      ids.map((id) => ({ id, answer })),
+    );
+    await tx.query(
+      "UPDATE twiceproof.idempotency_keys SET created_at = created_at - $1 * interval '1 hour' WHERE id = ANY($2::bigint[])",
+      [hoursAgo, ids],
+    );
+    return ids.length;
+  });
+}
+
+async function count(table: string): Promise<number> {
+  return (await pool.query<{ n: number }>(`SELECT count(*)::int AS n FROM twiceproof.${table}`)).rows[0]!.n;
+}
+
+async function sweepAll(sweeper: ReturnType<typeof createKeySweeper>): Promise<number> {
+  let passes = 1;
+  while ((await sweeper.runOnce()) === 'busy') passes += 1;
+  return passes;
+}
+
+test('old keys go with their answers, a few in each pass, and no other key goes', async () => {
+  await claimed(0, 1_000, 73);
+  await claimed(1_000, 500, 71);
+  const sweeper = createKeySweeper({ pool, keysInPass: 100 });
+  await sweeper.runOnce();
+  assert.equal(sweeper.removed(), 100);
+  assert.ok((await sweepAll(sweeper)) >= 9);
+  assert.equal(sweeper.removed(), 1_000);
+  assert.deepEqual([await count('idempotency_keys'), await count('answers')], [500, 500]);
+  const { rows } = await pool.query(
+    "SELECT 1 FROM twiceproof.idempotency_keys WHERE created_at < now() - interval '72 hours'",
+  );
+  assert.equal(rows.length, 0);
+});
+
+test('an expired key can be claimed again, once, and a live one never, while the sweeper runs', async () => {
+  await claimed(5_000, 300, 80);
+  await claimed(6_000, 300, 1);
+  const stop = new AbortController();
+  const sweeping = createKeySweeper({ pool, pauseMs: 1, idlePauseMs: 1 }).run(stop.signal);
+  let won = 0;
+  let liveWon = 0;
+  const claimer = async (): Promise<void> => {
+    for (let round = 0; round < 40; round += 1) {
+      const expired = await transaction(pool, (tx) => store.claim(tx, intents(5_000, 300)));
+      const live = await transaction(pool, (tx) => store.claim(tx, intents(6_000, 300)));
+      won += expired.size;
+      liveWon += live.size;
+    }
+  };
+  await Promise.all([claimer(), claimer(), claimer()]);
+  stop.abort();
+  await sweeping;
+  assert.equal(won, 300, 'each of the expired ones was won by exactly one');
+  assert.equal(liveWon, 0);
+});
+
+test('over many turnovers the table does not grow', async () => {
+  await pool.query('TRUNCATE twiceproof.idempotency_keys, twiceproof.answers');
+  const sweeper = createKeySweeper({ pool, keysInPass: 1_000 });
+  const sizes: number[] = [];
+  for (let turn = 0; turn < 8; turn += 1) {
+    await claimed(10_000 + turn * 2_000, 2_000, 100);
+    await sweepAll(sweeper);
+    await pool.query('VACUUM twiceproof.idempotency_keys, twiceproof.answers');
+    const { rows } = await pool.query<{ size: string }>(
+      "SELECT pg_total_relation_size('twiceproof.idempotency_keys') AS size",
+    );
+    sizes.push(Number(rows[0]!.size));
+  }
+  assert.ok(sizes.at(-1)! <= 1.5 * sizes[1]!, `sizes: ${sizes.join(' ')}`);
+});

@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import pg from 'pg';
+import { testDatabase } from '@twiceproof/infra/testing';
+import { handlerOperation } from '../edge/operation.ts';
+import { createKeySweeper } from '../idempotency/sweep.ts';
+import { createOutbox } from '../outbox/append.ts';
+import { grants, rolesSql } from './roles.ts';
+
+const { url } = await testDatabase();
+const pool = new pg.Pool({ connectionString: url });
+after(async () => pool.end());
+
+function twiceproof(args: string[], env: NodeJS.ProcessEnv = {}) {
+  return spawnSync(process.execPath, [join(import.meta.dirname, 'main.ts'), ...args], {
+    encoding: 'utf8',
+    env: { ...process.env, DATABASE_URL: url, ...env },
+  });
+}
+
+test('migrate applies once, says what it did, and can be read by a machine', () => {
+  const first = twiceproof(['migrate', '--json', '--shards', '2', '--schema', 'by_cli']);
+  assert.equal(first.status, 0, first.stderr);
+  const { applied } = JSON.parse(first.stdout) as { applied: string[] };
+  assert.ok(applied.includes('0001_outbox.sql'));
+  const second = twiceproof(['migrate', '--schema', 'by_cli']);
+  assert.deepEqual([second.status, second.stdout], [0, 'Nothing to do: all migrations are applied.\n']);
+});
+
+test('what sql prints makes the same tables as migrate', async () => {
+  const { stdout } = twiceproof(['sql', '--schema', 'by_hand']);
+  await pool.query('CREATE SCHEMA by_hand');
+  await pool.query(stdout);
+  twiceproof(['migrate', '--schema', 'by_tool']);
+  const tables = async (schema: string): Promise<unknown[]> =>
+    (
+      await pool.query<{ name: string }>(
+        `SELECT table_name || '.' || column_name || ' ' || data_type AS name FROM information_schema.columns
+          WHERE table_schema = $1 AND table_name <> 'migrations' ORDER BY 1`,
+        [schema],
+      )
+    ).rows.map(({ name }) => name);
+  assert.ok((await tables('by_hand')).length > 20);
+  assert.deepEqual(await tables('by_hand'), await tables('by_tool'));
+});
+
+test('wrong calls say what is wrong, and exit with 2; a database that is away, with 3', () => {
+  for (const [args, said] of [
+    [[], /a command is needed/],
+    [['migrat'], /there is no command 'migrat'/],
+    [['sql', '--rolls'], /--rolls/],
+    [['sql', '--schema', 'No"Good'], /TP_SCHEMA_NAME/],
+    [['migrate', '--shards', 'many'], /--shards is a whole number/],
+    [['migrate', '--shards', '5000'], /TP_OPTION/],
+  ] as const) {
+    const { status, stderr } = twiceproof([...args]);
+    assert.equal(status, 2, args.join(' '));
+    assert.match(stderr, said);
+  }
+  assert.equal(twiceproof(['migrate'], { DATABASE_URL: '' }).status, 2);
+  const away = twiceproof(['migrate'], { DATABASE_URL: 'postgres://me:secret@127.0.0.1:1/x' });
+  assert.equal(away.status, 3);
+  assert.ok(!away.stderr.includes('secret'));
+  assert.match(twiceproof(['--help']).stdout, /migrate/);
+});
+
+test('each role can do its work with what it is granted, and has nothing else', async () => {
+  twiceproof(['migrate']);
+  await pool.query(rolesSql());
+  await pool.query(rolesSql());
+  await pool.query('CREATE TABLE things (n int); GRANT INSERT ON things TO tp_app');
+  const as = (role: string) => new pg.Pool({ connectionString: url, max: 2, options: `-c role=${role}` });
+
+  const app = as('tp_app');
+  const outbox = createOutbox({ topics: ['t'] });
+  const operation = handlerOperation({
+    pool: app,
+    name: 'things.add',
+    execute: async (tx, n: number) => {
+      await tx.query('INSERT INTO things VALUES ($1)', [n]);
+      await outbox.append(tx, [{ topic: 't', aggregateId: 'a', type: 'added', payload: Buffer.from('x') }]);
+      return { code: 201, result: n };
+    },
+  });
+  for (const replayed of [false, true]) {
+    const reply = await operation.run({ principal: 'p', key: 'k' }, 1);
+    assert.ok(reply.outcome === 'answered' && reply.replayed === replayed);
+  }
+  for (const forbidden of [
+    'SELECT 1 FROM twiceproof.outbox',
+    'DELETE FROM twiceproof.outbox',
+    'UPDATE twiceproof.idempotency_keys SET principal = 1',
+    'DELETE FROM twiceproof.answers',
+  ]) {
+    await assert.rejects(app.query(forbidden), { code: '42501' }, forbidden);
+  }
+  await app.end();
+
+  const sweeper = as('tp_sweeper');
+  await createKeySweeper({ pool: sweeper }).runOnce();
+  await sweeper.end();
+
+  const { rows } = await pool.query<{ grantee: string; found: string }>(
+    `SELECT grantee, string_agg(DISTINCT privilege_type || ' ' || table_name, ', ' ORDER BY privilege_type || ' ' || table_name) AS found
+       FROM information_schema.role_table_grants WHERE table_schema = 'twiceproof' AND grantee LIKE 'tp\\_%' GROUP BY grantee`,
+  );
+  for (const { grantee, found } of rows) {
+    const expected = grants[grantee]!.flatMap((right) => {
+      const [rights = '', table = ''] = right.split(' ON ');
+      return rights.split(', ').map((each) => `${each} ${table}`);
+    });
+    assert.deepEqual(found.split(', ').toSorted(), expected.toSorted(), grantee);
+  }
+  assert.equal(rows.length, Object.keys(grants).length);
+  // Roles belong to the whole server, which may be a person's own.
+  await pool.query(`DROP OWNED BY ${Object.keys(grants).join(', ')}`);
+  await pool.query(`DROP ROLE ${Object.keys(grants).join(', ')}`);
+});

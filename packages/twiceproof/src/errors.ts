@@ -88,6 +88,10 @@ export const errorTable = {
     retryable: false,
     todo: 'Correct the part of the message that is named; the transaction can still be rolled back.',
   },
+  TP_HEADER_NOT_KEPT: {
+    retryable: false,
+    todo: 'Take the header off the answer, or set it outside the keyed handler, for the first answer and every replay alike.',
+  },
   TP_MESSAGE_TOO_LARGE: {
     retryable: false,
     todo: "Send a reference instead of the content, or raise `limits.messageBytes` and the topic's max.message.bytes together.",

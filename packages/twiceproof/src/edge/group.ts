@@ -9,8 +9,8 @@ import {
   busy,
   edgeDefaults,
   isLockTimeout,
-  isTooOld,
   keptAnswer,
+  refusal,
   replay,
   type EdgeLimits,
   type Reply,
@@ -94,7 +94,8 @@ async function settleBatch<C>(
   store: KeyStore,
 ): Promise<Settled[]> {
   await point('edge:before-claim');
-  const claimable = batch.filter(({ intent }) => !isTooOld(intent, settings));
+  const refused = new Map(batch.map(({ hash, intent }) => [hash, refusal(intent, settings)]));
+  const claimable = batch.filter(({ hash }) => !refused.get(hash));
   const claims =
     claimable.length > 0
       ? await store.claim(
@@ -115,13 +116,13 @@ async function settleBatch<C>(
       : new Map<string, never>();
   const answers =
     winners.length > 0 ? await applyEffects(tx, winners, claims, settings, store) : new Map<string, Answer>();
-  return batch.map(({ hash, intent }) => {
+  return batch.map(({ hash }) => {
     const answer = answers.get(hash);
     if (answer) return { outcome: 'answered', answer, replayed: false };
     const before = known.get(hash);
     if (before) return replay(before);
     // Not there any more, though it was a moment ago: it has just expired, and can be claimed now.
-    return isTooOld(intent, settings) ? { outcome: 'expired' } : 'again';
+    return refused.get(hash) ?? 'again';
   });
 }
 

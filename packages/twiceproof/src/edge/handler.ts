@@ -9,8 +9,8 @@ import {
   busy,
   edgeDefaults,
   isLockTimeout,
-  isTooOld,
   keptAnswer,
+  refusal,
   replay,
   shareReply,
   type EdgeLimits,
@@ -82,16 +82,16 @@ async function runOnce(
   handler: Handler,
 ): Promise<Reply> {
   const hash = keyHash(intent);
-  const mayClaim = !isTooOld(intent, limits);
+  const refused = refusal(intent, limits);
   const attempt = async (tx: Tx): Promise<Reply> => {
     for (;;) {
       await point('edge:before-claim');
-      const claim = mayClaim ? (await store.claim(tx, [intent])).get(hash) : undefined;
+      const claim = refused ? undefined : (await store.claim(tx, [intent])).get(hash);
       await point('edge:claimed');
       if (claim) return execute(tx, store, claim.id, limits, handler);
       const known = (await store.read(tx, [intent])).get(hash);
       if (known) return replay(known);
-      if (!mayClaim) return { outcome: 'expired' };
+      if (refused) return refused;
       // It expired between the two statements: now it is free.
     }
   };

@@ -22,6 +22,11 @@ export interface EdgeLimits {
   retentionMs: number;
   /** An answer with a larger body is given to the first caller and not kept. Defaults to 262,144. */
   maxAnswerBytes: number;
+  /**
+   * Whether new requests are taken at present (see `createPendingGuard`). While they are not, keys that are known are
+   * still answered. Defaults to always.
+   */
+  admits: () => boolean;
   /** Defaults to this machine's clock; a parameter for tests. */
   now: () => number;
 }
@@ -30,6 +35,7 @@ export const edgeDefaults: EdgeLimits = {
   waitMs: 5_000,
   retentionMs: 72 * 3_600_000,
   maxAnswerBytes: 262_144,
+  admits: () => true,
   now: Date.now,
 };
 
@@ -64,11 +70,17 @@ export function keptAnswer(answer: Answer, { maxAnswerBytes }: EdgeLimits): Answ
   return (answer.body?.byteLength ?? 0) > maxAnswerBytes ? { ...answer, body: null } : answer;
 }
 
+/** Whether a key that is not known may be claimed; if not, what it is told instead. */
+export function refusal(intent: Intent, limits: EdgeLimits): Reply | undefined {
+  if (isTooOld(intent, limits)) return { outcome: 'expired' };
+  return limits.admits() ? undefined : busy;
+}
+
 /**
  * A key that is a UUIDv7 carries the time of its birth. One that is older than what is kept is only looked up: fail
  * closed, since what is not found may have been done and forgotten.
  */
-export function isTooOld({ key }: Intent, { retentionMs, now }: EdgeLimits): boolean {
+function isTooOld({ key }: Intent, { retentionMs, now }: EdgeLimits): boolean {
   const bornAt = timeOfUuidv7(key);
   return bornAt !== undefined && bornAt < now() - retentionMs;
 }

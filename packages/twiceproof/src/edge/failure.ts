@@ -1,0 +1,18 @@
+/** What a door can tell a client whose request ended in an error. */
+export type Failure =
+  /** It may be done or not; the same key finds out. */
+  | 'outcome-unknown'
+  /** The database cannot be reached, or takes nothing now. Nothing of the request is done. */
+  | 'unavailable'
+  /** A bug, of ours or of the operation. Nothing of the request is done. */
+  | 'unexpected';
+
+export function failureOf(error: unknown): Failure {
+  const { code, message } = error as { code?: unknown; message?: unknown };
+  if (code === 'TP_COMMIT_UNKNOWN') return 'outcome-unknown';
+  // Classes of SQLSTATE: connection, resources, operator, system; 25P03: we stood still for too long. Then Node's.
+  if (/^(08|53|57|58)[0-9A-Z]{3}$|^25P03$|^E[A-Z]{2,}$/.test(String(code))) return 'unavailable';
+  // node-postgres gives these no code.
+  const isLost = /^Connection terminated|^timeout exceeded when trying to connect|connection error and is not queryable/;
+  return isLost.test(String(message)) ? 'unavailable' : 'unexpected';
+}

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import pg from 'pg';
+import { testDatabase } from '@twiceproof/infra/testing';
+import { migrate } from '../migrations/migrate.ts';
+import { createOutbox } from '../outbox/append.ts';
+import type { Tx } from '../tx.ts';
+import { groupOperation, handlerOperation, type Operation, type Outcome } from './operation.ts';
+import { createPendingGuard } from './pending-guard.ts';
+
+const { url } = await testDatabase();
+const pool = new pg.Pool({ connectionString: url });
+after(async () => pool.end());
+await migrate(pool, { shards: 2 });
+const outbox = createOutbox({ topics: ['t'] });
+const guard = createPendingGuard({ pool, maxPending: 5 });
+
+async function send(tx: Tx, n: number): Promise<Outcome<number>> {
+  await outbox.append(tx, [{ topic: 't', aggregateId: `a${n}`, type: 'sent', payload: Buffer.from('x') }]);
+  return { code: 201, result: n };
+}
+
+const shapes: Record<string, Operation<number, number>> = {
+  handler: handlerOperation({ pool, name: 'handler', admits: guard.admits, execute: send }),
+  group: groupOperation({
+    pool,
+    name: 'group',
+    admits: guard.admits,
+    effects: async (tx, commands) => {
+      const outcomes: Outcome<number>[] = [];
+      for (const n of commands) outcomes.push(await send(tx, n));
+      return outcomes;
+    },
+  }),
+};
+
+for (const [shape, operation] of Object.entries(shapes)) {
+  test(`${shape}: with nothing published it goes on up to the limit, then only known keys are answered, until messages are published`, async () => {
+    const ask = async (n: number): Promise<string> =>
+      (await operation.run({ principal: 'p', key: `k${n}` }, n)).outcome;
+    await guard.runOnce();
+    for (let n = 0; n < 5; n += 1) assert.equal(await ask(n), 'answered');
+    await guard.runOnce();
+    assert.equal(await ask(5), 'busy');
+    assert.equal(await ask(0), 'answered', 'a replay');
+    await pool.query('UPDATE twiceproof.relay_cursor SET prev = pg_current_snapshot()');
+    await guard.runOnce();
+    assert.equal(await ask(5), 'answered');
+    await pool.query('UPDATE twiceproof.relay_cursor SET prev = pg_current_snapshot()');
+  });
+}

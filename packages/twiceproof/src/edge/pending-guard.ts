@@ -1,0 +1,41 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { countPending } from '../outbox/pending.ts';
+import type { PassResult, Service } from '../service.ts';
+import { transaction, type Pool } from '../transaction.ts';
+
+export interface PendingGuardOptions {
+  pool: Pool;
+  /** Defaults to `twiceproof`. */
+  schema?: string;
+  /** From so many unpublished messages on, new requests are told to come again. Defaults to 5,000,000. */
+  maxPending?: number;
+  /** Defaults to 1,000. */
+  pollIntervalMs?: number;
+}
+
+const defaults = { maxPending: 5_000_000, pollIntervalMs: 1_000 };
+
+/**
+ * While the broker is away the edge goes on: what it accepts waits in the outbox. This puts an end to that before the
+ * disk does. It looks once in a while and not at each request, so the limit is passed by what comes in between.
+ */
+export function createPendingGuard(options: PendingGuardOptions): Service & { admits: () => boolean } {
+  const { pool, schema, maxPending, pollIntervalMs } = { ...defaults, ...options };
+  let admits = true;
+
+  async function runOnce(): Promise<PassResult> {
+    const pending = await transaction(pool, (tx) => countPending(tx, maxPending, schema));
+    admits = pending < maxPending;
+    return 'idle';
+  }
+
+  async function run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      // A database that is away is the edge's own trouble, and it will say so itself.
+      await runOnce().catch(() => {});
+      await delay(pollIntervalMs * (0.75 + Math.random() / 2), undefined, { signal }).catch(() => {});
+    }
+  }
+
+  return { runOnce, run, admits: () => admits };
+}

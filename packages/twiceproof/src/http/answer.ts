@@ -1,0 +1,38 @@
+import { TwiceproofError } from '../errors.ts';
+
+/** What goes out, whatever the framework. */
+export interface HttpAnswer {
+  status: number;
+  /** Names in small letters. */
+  headers: Readonly<Record<string, string>>;
+  body: Uint8Array | string;
+}
+
+/**
+ * What a keyed answer may carry. A replay must have the headers of the original, and what is not here either cannot
+ * be repeated (a cookie, a challenge), must not be stored (a credential), or belongs to the connection.
+ */
+export const keptHeaders: ReadonlySet<string> = new Set([
+  'allow',
+  'cache-control',
+  'content-disposition',
+  'content-encoding',
+  'content-language',
+  'content-location',
+  'content-type',
+  'etag',
+  'expires',
+  'last-modified',
+  'link',
+  'location',
+  'vary',
+]);
+
+/** At the first run, and not when a client first misses the header in a replay. */
+export function requireKeptHeaders(names: Iterable<string>): void {
+  for (const name of names) {
+    if (!keptHeaders.has(name)) {
+      throw new TwiceproofError('TP_HEADER_NOT_KEPT', `a keyed answer carries '${name}', and a replay would not`);
+    }
+  }
+}

@@ -1,0 +1,56 @@
+import type { Operation } from '../edge/operation.ts';
+import { requireKeptHeaders, type HttpAnswer } from './answer.ts';
+import { callerOf, observed, told, toldOf, type DoorOptions, type Told } from './door.ts';
+import type { ProblemName } from './problem.ts';
+
+export { problem, problemTable, problemType } from './problem.ts';
+export type { ProblemName } from './problem.ts';
+export type { HttpAnswer } from './answer.ts';
+export type { Seen } from './door.ts';
+export { idempotentHandler, toResponse } from './fetch.ts';
+export type { FetchHandlerOptions } from './fetch.ts';
+
+/** What a request asks for; or why it is refused, which is not stored: the key stays free. */
+export type ParsedRequest<Command> = { command: Command } | { problem: ProblemName; detail?: string };
+
+/**
+ * From the stored result to the answer. It must be pure: it runs again for each replay, and every run has to give the
+ * same bytes. So it takes nothing but the result, and a new form of answer is a new version.
+ */
+export type Render<Result> = (outcome: { code: number; result: Result }) => HttpAnswer;
+
+export interface HttpOperationOptions<R, Command, Result> extends DoorOptions<R> {
+  /** The values of Idempotency-Key, one for each header line. */
+  keyLines(request: R): readonly string[];
+  parse(request: R, principal: string): ParsedRequest<Command>;
+  /** By the version of the operation that gave the result: old results are rendered as they were. */
+  render: Readonly<Record<number, Render<Result>>>;
+}
+
+/** The HTTP door of an operation that may have others. Answers whatever happens; it never rejects. */
+export function httpOperation<R, Command, Result>(
+  operation: Operation<Command, Result>,
+  options: HttpOperationOptions<R, Command, Result>,
+): (request: R) => Promise<HttpAnswer> {
+  return async (request) => observed(operation.name, options, async () => answer(operation, options, request));
+}
+
+async function answer<R, Command, Result>(
+  operation: Operation<Command, Result>,
+  options: HttpOperationOptions<R, Command, Result>,
+  request: R,
+): Promise<Told> {
+  const caller = await callerOf(request, options, options.keyLines(request));
+  if ('problem' in caller) return told(caller.problem);
+  const parsed = options.parse(request, caller.principal);
+  if ('problem' in parsed) return told(parsed.problem, parsed.detail === undefined ? {} : { detail: parsed.detail });
+  const reply = await operation.run(caller, parsed.command);
+  if (reply.outcome !== 'answered') return toldOf(reply);
+  const { code, result, version, replayed } = reply;
+  if (result === undefined) return told('answer-not-kept');
+  const render = options.render[version];
+  if (!render) throw new Error(`${operation.name} has a result of version ${version}, which nothing here renders`);
+  const rendered = render({ code, result });
+  requireKeptHeaders(Object.keys(rendered.headers));
+  return { answer: rendered, outcome: replayed ? 'replayed' : 'first' };
+}

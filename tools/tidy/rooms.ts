@@ -41,8 +41,11 @@ export const rooms: readonly Room[] = [
 
   { name: 'edge', at: `${library}edge/`, mayImport: ['nouns', 'idempotency', 'outbox', 'node:*'] },
   { name: 'consumer', at: `${library}consumer/`, mayImport: ['nouns', 'inbox', 'outbox', 'node:*'] },
-  { name: 'http', at: `${library}http/`, mayImport: ['nouns', 'edge', 'node:*'] },
-  { name: 'grpc', at: `${library}grpc/`, mayImport: ['nouns', 'edge', 'node:*'] },
+  { name: 'http', at: `${library}http/`, mayImport: ['nouns', 'edge', 'http/key', 'node:*'] },
+  // The syntax of a key is the same at every door; it is all that one door knows of another.
+  { name: 'http/key', at: `${library}http/idempotency-key`, mayImport: [] },
+  { name: 'http/fastify', at: `${library}http/fastify`, mayImport: ['nouns', 'edge', 'http', 'node:*', 'fastify'] },
+  { name: 'grpc', at: `${library}grpc/`, mayImport: ['nouns', 'edge', 'http/key', 'node:*', '@grpc/grpc-js'] },
   { name: 'conformance', at: `${library}conformance/`, mayImport: ['nouns', 'node:*', 'node:test'] },
   {
     name: 'cli',
@@ -82,6 +85,7 @@ export const rooms: readonly Room[] = [
 /** What a test may import besides what its room may. Its own room includes that room's side rooms. */
 export const testsMayImport: readonly string[] = [
   'nouns',
+  'migrations',
   'conformance',
   'infra/testing',
   'node:*',

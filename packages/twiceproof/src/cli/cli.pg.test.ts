@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
+import { createKeySweeper } from '../edge/key-sweeper.ts';
 import { handlerOperation } from '../edge/operation.ts';
-import { createKeySweeper } from '../idempotency/sweep.ts';
 import { createOutbox } from '../outbox/append.ts';
 import { grants, rolesSql } from './roles.ts';
 

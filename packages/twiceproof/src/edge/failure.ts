@@ -13,6 +13,7 @@ export function failureOf(error: unknown): Failure {
   // Classes of SQLSTATE: connection, resources, operator, system; 25P03: we stood still for too long. Then Node's.
   if (/^(08|53|57|58)[0-9A-Z]{3}$|^25P03$|^E[A-Z]{2,}$/.test(String(code))) return 'unavailable';
   // node-postgres gives these no code.
-  const isLost = /^Connection terminated|^timeout exceeded when trying to connect|connection error and is not queryable/;
+  const isLost =
+    /^Connection terminated|^timeout exceeded when|^Query read timeout|connection error and is not queryable/;
   return isLost.test(String(message)) ? 'unavailable' : 'unexpected';
 }

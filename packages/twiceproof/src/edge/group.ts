@@ -79,7 +79,7 @@ async function runBatch<C>(batch: readonly Entry<C>[], settings: Settings<C>, st
 
 /** Errors that a server answered to a statement, and those of the operation's own code. */
 function isOfOneIntent(error: Error): boolean {
-  const code = String((error as { code?: unknown }).code ?? '');
+  const { code = '' } = error as { code?: string };
   return (
     code !== 'TP_COMMIT_UNKNOWN' &&
     !/^(08|53|57|58)|^E[A-Z]+$/.test(code) &&

@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
-import type { Tx } from '../tx.ts';
 import { describeSchema } from './describe-schema.ts';
 import { migrate, migrations } from './migrate.ts';
 
@@ -17,7 +16,7 @@ const names = migrations().map(({ name }) => name);
 async function describe(schema: string): Promise<string> {
   const client = await pool.connect();
   try {
-    return await describeSchema(client as unknown as Tx, schema);
+    return await describeSchema(client, schema);
   } finally {
     client.release();
   }

@@ -61,14 +61,14 @@ test('messages are there when the transaction is committed, in their order, and 
 
 test('a pool, a client without a transaction and any other handle without one are refused, and nothing is written', async () => {
   const refused = { code: 'TP_NOT_IN_TRANSACTION' };
-  await assert.rejects(outbox.append(pool as unknown as Tx, [message('outside')]), refused);
+  await assert.rejects(outbox.append(pool, [message('outside')]), refused);
   const client = await pool.connect();
   try {
-    await assert.rejects(outbox.append(client as unknown as Tx, [message('outside')]), refused);
+    await assert.rejects(outbox.append(client, [message('outside')]), refused);
     const foreign: Tx = { query: async (text, values) => client.query(text, values) };
     await assert.rejects(outbox.append(foreign, [message('outside')]), refused);
     await client.query('BEGIN');
-    await outbox.append(client as unknown as Tx, [message('inside')]);
+    await outbox.append(client, [message('inside')]);
     await outbox.append(foreign, [message('inside')]);
     await client.query('COMMIT');
   } finally {
@@ -163,7 +163,7 @@ async function inThisOrder(steps: { append: 'before-lock' | 'after-lock' }): Pro
     return `version ${rows[0]?.version}`;
   };
   const append = async (client: pg.PoolClient, text: string): Promise<unknown> =>
-    outbox.append(client as unknown as Tx, [message(order, text)]);
+    outbox.append(client, [message(order, text)]);
   try {
     await first.query('BEGIN');
     await second.query('BEGIN');

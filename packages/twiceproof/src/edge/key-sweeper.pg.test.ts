@@ -4,9 +4,9 @@ import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
 import { migrate } from '../migrations/migrate.ts';
 import { transaction } from '../transaction.ts';
-import type { Answer, Intent } from './intent.ts';
-import { createKeyStore } from './statements.ts';
-import { createKeySweeper } from './sweep.ts';
+import type { Answer, Intent } from '../idempotency/intent.ts';
+import { createKeyStore } from '../idempotency/statements.ts';
+import { createKeySweeper } from './key-sweeper.ts';
 
 const { url } = await testDatabase();
 const pool = new pg.Pool({ connectionString: url });
@@ -43,7 +43,7 @@ async function claimed(from: number, count: number, hoursAgo: number): Promise<n
   });
 }
 
-async function count(table: string): Promise<number> {
+async function countRows(table: string): Promise<number> {
   return (await pool.query<{ n: number }>(`SELECT count(*)::int AS n FROM twiceproof.${table}`)).rows[0]!.n;
 }
 
@@ -61,7 +61,7 @@ test('old keys go with their answers, a few in each pass, and no other key goes'
   assert.equal(sweeper.removed(), 100);
   assert.ok((await sweepAll(sweeper)) >= 9);
   assert.equal(sweeper.removed(), 1_000);
-  assert.deepEqual([await count('idempotency_keys'), await count('answers')], [500, 500]);
+  assert.deepEqual([await countRows('idempotency_keys'), await countRows('answers')], [500, 500]);
   const { rows } = await pool.query(
     "SELECT 1 FROM twiceproof.idempotency_keys WHERE created_at < now() - interval '72 hours'",
   );

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { quotedSchema } from '../schema-name.ts';
+import { removeExpired } from '../idempotency/remove-expired.ts';
 import type { PassResult, Service } from '../service.ts';
 import { transaction, type Pool } from '../transaction.ts';
 
@@ -28,23 +28,21 @@ const defaults = { retentionMs: 72 * 3_600_000, keysInPass: 200, blocksInPass: 6
  */
 export function createKeySweeper(options: KeySweeperOptions): Service & { removed: () => number } {
   const { pool, retentionMs, keysInPass, blocksInPass, pauseMs, idlePauseMs } = { ...defaults, ...options };
-  const statement = sweepStatement(quotedSchema(options.schema));
   let block = 0;
   let removed = 0;
   let removedInRound = 0;
 
   async function runOnce(): Promise<PassResult> {
-    const { rows } = await transaction(pool, async (tx) =>
-      tx.query(statement, [`(${block},0)`, `(${block + blocksInPass},0)`, retentionMs, keysInPass]),
+    const blocks = { from: block, to: block + blocksInPass };
+    const { count, blocksInTable } = await transaction(pool, (tx) =>
+      removeExpired(tx, { blocks, retentionMs, atMost: keysInPass, schema: options.schema }),
     );
-    const count = Number(rows[0]?.['removed']);
-    const blocks = Number(rows[0]?.['blocks']);
     removed += count;
     removedInRound += count;
     // There may be more of them in these blocks.
     if (count >= keysInPass) return 'busy';
     block += blocksInPass;
-    if (block < blocks) return 'busy';
+    if (block < blocksInTable) return 'busy';
     const foundAny = removedInRound > 0;
     block = 0;
     removedInRound = 0;
@@ -60,18 +58,4 @@ export function createKeySweeper(options: KeySweeperOptions): Service & { remove
   }
 
   return { runOnce, run, removed: () => removed };
-}
-
-function sweepStatement(schema: string): string {
-  return `WITH gone AS (
-      DELETE FROM ${schema}.idempotency_keys WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM ${schema}.idempotency_keys
-        WHERE ctid >= $1::tid AND ctid < $2::tid AND created_at < clock_timestamp() - $3 * interval '1 millisecond'
-        LIMIT $4))
-      RETURNING id
-    ), answers AS (
-      DELETE FROM ${schema}.answers USING gone WHERE answers.id = gone.id
-    )
-    SELECT (SELECT count(*) FROM gone)::int AS removed,
-           (pg_relation_size('${schema}.idempotency_keys') / current_setting('block_size')::int)::int AS blocks`;
 }

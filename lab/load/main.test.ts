@@ -1,0 +1,74 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { test } from 'node:test';
+import type { LoadResult } from './result.ts';
+
+interface Ended {
+  code: number | null;
+  lines: Record<string, unknown>[];
+  stderr: string;
+}
+
+async function program(args: string[], onLine: (line: object, pid: number) => void = () => {}): Promise<Ended> {
+  const child = spawn(process.execPath, [join(import.meta.dirname, 'main.ts'), '--json', ...args]);
+  const lines: Record<string, unknown>[] = [];
+  let stderr = '';
+  child.stderr.on('data', (text) => (stderr += String(text)));
+  createInterface(child.stdout).on('line', (text) => {
+    const line = JSON.parse(text) as Record<string, unknown>;
+    lines.push(line);
+    onLine(line, child.pid!);
+  });
+  const [code] = (await once(child, 'close')) as [number | null];
+  return { code, lines, stderr };
+}
+
+test('says ready first and the result last, stops at SIGTERM, and leaves its files', async () => {
+  const server = createServer((request, response) => {
+    request.resume().on('end', () => response.writeHead(201).end(request.headers['idempotency-key']));
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const directory = mkdtempSync(join(tmpdir(), 'load-'));
+  try {
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const args = ['--url', url, '--rate', '200', '--duration', '60', '--clients', '8', '--seed', '5'];
+    const files = ['--out', join(directory, 'out'), '--ledger', join(directory, 'ledger')];
+    const { code, lines, stderr } = await program([...args, ...files], (line, pid) => {
+      if ('second' in line) process.kill(pid, 'SIGTERM');
+    });
+    assert.equal(code, 0, stderr);
+    assert.deepEqual([lines[0]?.['ready'], lines[0]?.['seed']], [true, 5]);
+    const { result } = lines.at(-1) as { result: LoadResult };
+    assert.ok(result.interrupted && result.valid && result.counts.ok > 100);
+    assert.match(result.command, /^npm run load -- .*--seed 5/);
+    assert.equal(result.environment.node, process.version);
+    assert.deepEqual(readdirSync(join(directory, 'out')), ['histograms.json', 'plot.svg', 'result.json']);
+    assert.deepEqual(JSON.parse(readFileSync(join(directory, 'out/result.json'), 'utf8')), result);
+    assert.match(readFileSync(join(directory, 'out/plot.svg'), 'utf8'), /^<svg [^]*<polyline [^]*<\/svg>\n$/);
+    const ledger = readFileSync(join(directory, 'ledger'), 'latin1').split('\n');
+    assert.equal(ledger.filter((line) => line.startsWith('i\t')).length, result.counts.sent);
+  } finally {
+    rmSync(directory, { recursive: true });
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
+test('a wrong call and a missing server have exit codes of their own', async () => {
+  const [wrong, nobody] = await Promise.all([
+    program(['--retry-rate', '2', '--hot', '', '--url', 'ftp://a']),
+    // Port 1 belongs to a service that nobody has run for decades.
+    program(['--url', 'http://127.0.0.1:1']),
+  ]);
+  assert.equal(wrong.code, 2);
+  assert.match(wrong.stderr, /url[^]*retry-rate/);
+  assert.equal(nobody.code, 3);
+  assert.match(nobody.stderr, /ECONNREFUSED/);
+});

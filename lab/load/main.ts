@@ -1,0 +1,139 @@
+/** `npm run load`: seeded requests with retries against running orders processes. */
+import { randomInt } from 'node:crypto';
+import { EXIT, main, Refusal, type Context, type FlagSpecs, type Output } from '@twiceproof/program';
+import { noLedger, openLedger, type Ledger } from './ledger.ts';
+import type { Second } from './meter.ts';
+import { defaults, problemsOf, type LoadOptions } from './options.ts';
+import { resultOf, writeResult, type LoadResult } from './result.ts';
+import { runLoad } from './run.ts';
+
+const flags = {
+  url: { type: 'string', default: defaults.urls.join(','), help: 'http://host:port, several with commas between' },
+  rate: { type: 'integer', min: 1, max: 1_000_000, default: defaults.rate, help: 'requests/s, retries included' },
+  duration: { type: 'integer', min: 1, max: 86_400, default: defaults.durationS, help: 'seconds' },
+  warmup: { type: 'integer', min: 0, max: 86_399, default: 0, help: 'seconds whose latencies do not count' },
+  'retry-rate': { type: 'string', default: String(defaults.retryRate), help: 'share that is retried 1 to 3 times' },
+  hot: { type: 'string', default: String(defaults.hot), help: 'Zipf exponent of the retried keys' },
+  keys: { type: 'integer', min: 1, max: 4_294_967_295, default: defaults.keys, help: 'size of the key space' },
+  clients: { type: 'integer', min: 1, max: 20_000, default: defaults.clients, help: 'connections in all' },
+  seed: { type: 'integer', min: 0, max: 4_294_967_295, help: 'otherwise a random one, which is printed' },
+  spacing: {
+    type: 'choice',
+    choices: ['constant', 'jitter', 'poisson'],
+    default: defaults.spacing,
+    help: 'between intents',
+  },
+  'timeout-ms': { type: 'integer', min: 1, max: 3_600_000, default: defaults.timeoutMs, help: 'for each request' },
+  'principal-header': { type: 'string', default: defaults.principalHeader, help: 'whose keys they are' },
+  ledger: { type: 'string', help: 'a new file for every invocation and its outcome' },
+  out: { type: 'string', help: 'directory for result.json, histograms.json and plot.svg' },
+} as const satisfies FlagSpecs;
+
+await main({
+  name: 'load',
+  summary: 'Requests on a schedule, whatever the answers; the same seed gives the same requests.',
+  flags,
+  run: load,
+});
+
+async function load({ flags: given, output, signal }: Context<typeof flags>): Promise<number> {
+  const options = optionsFrom(given);
+  const ledger = given.ledger === undefined ? noLedger : openNewLedger(given.ledger);
+  try {
+    const run = await runLoad(options, {
+      signal,
+      ledger,
+      onReady() {
+        const { urls, rate, seed } = options;
+        output.ready({ urls, rate, seed, pid: process.pid });
+        output.progress(`load: ${rate} requests/s to ${urls.join(', ')}, seed ${seed}`);
+      },
+      onSecond: (second) => liveLine(second, output),
+    }).catch(explain);
+    const result = resultOf(run, ['npm run load --', ...process.argv.slice(2)].join(' '));
+    if (given.out !== undefined) writeResult(given.out, run, result);
+    output.emit({ result });
+    output.say(summary(result, given.out));
+    return result.valid && result.answers.different === 0 ? EXIT.ok : EXIT.failed;
+  } finally {
+    ledger.close();
+  }
+}
+
+function optionsFrom(given: Context<typeof flags>['flags']): LoadOptions {
+  const options: LoadOptions = {
+    ...defaults,
+    urls: given.url.split(',').map((url) => url.trim()),
+    rate: given.rate,
+    durationS: given.duration,
+    warmupS: given.warmup,
+    retryRate: decimal(given['retry-rate']),
+    hot: decimal(given.hot),
+    keys: given.keys,
+    clients: given.clients,
+    seed: given.seed ?? randomInt(2 ** 32),
+    spacing: given.spacing,
+    timeoutMs: given['timeout-ms'],
+    principalHeader: given['principal-header'],
+  };
+  const problems = problemsOf(options);
+  if (problems.length > 0) throw new Refusal(problems.join('\n  '), 'See: npm run load -- --help', EXIT.usage);
+  return options;
+}
+
+/** NaN, which no check lets pass, for what Number() would guess at: '', '0x1', '1e3'. */
+function decimal(text: string): number {
+  return /^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN;
+}
+
+function openNewLedger(path: string): Ledger {
+  try {
+    return openLedger(path);
+  } catch (cause) {
+    const exists = (cause as NodeJS.ErrnoException).code === 'EEXIST';
+    const todo = exists
+      ? 'It may be evidence: name another file, or remove it.'
+      : 'Name a file in a directory of yours.';
+    throw new Refusal(`The ledger ${path} cannot be made: ${String(cause)}`, todo, EXIT.usage, { cause });
+  }
+}
+
+function explain(cause: unknown): never {
+  const { code, message } = cause as NodeJS.ErrnoException;
+  if (code === undefined || !['ECONNREFUSED', 'ENOTFOUND', 'ECONNRESET', 'EHOSTUNREACH'].includes(code)) throw cause;
+  throw new Refusal(`Cannot connect: ${message}`, 'Start the program that --url names.', EXIT.environment, { cause });
+}
+
+function liveLine(second: Second, output: Output): void {
+  output.emit(second);
+  if (output.json) return;
+  const { sent, answered, errors, waiting, inFlight, latency } = second;
+  output.progress(
+    `${String(second.second).padStart(5)} s  sent ${sent}  answered ${answered}  errors ${errors}` +
+      `  p50 ${latency.p50Ms} ms  p99 ${latency.p99Ms} ms  backlog ${waiting} + ${inFlight} in flight`,
+  );
+}
+
+function summary(result: LoadResult, directory: string | undefined): string {
+  const { counts, latency, answers, rate, cost, lateness } = result;
+  const row = (name: string, { count, p50Ms, p90Ms, p99Ms, p999Ms, maxMs }: LoadResult['lateness']): string =>
+    name.padEnd(10) + [count, p50Ms, p90Ms, p99Ms, p999Ms, maxMs].map((value) => String(value).padStart(12)).join('');
+  const reasons = Object.entries({ ...counts.byStatus, ...counts.byReason });
+  return [
+    '',
+    `${'ms'.padEnd(10)}${['count', 'p50', 'p90', 'p99', 'p99.9', 'max'].map((name) => name.padStart(12)).join('')}`,
+    ...Object.entries(latency).map(([name, one]) => row(name, one)),
+    row('lateness', lateness),
+    '',
+    `rate      wanted ${rate.wanted}/s, sent ${rate.sent}/s, answered ${rate.answered}/s`,
+    `requests  ${counts.sent} sent for ${counts.intents} intents, ${counts.retries} of them with a key sent before`,
+    `outcomes  ok ${counts.ok}, fail ${counts.fail}, unknown ${counts.unknown} (cut on purpose ${counts.cut}); ` +
+      reasons.map(([name, count]) => `${name}: ${count}`).join(', '),
+    `answers   ${answers.compared} compared with the first for their key, ${answers.different} differ`,
+    `cost      ${cost.cpuUsPerRequest} us of CPU a request, ${cost.cores} cores`,
+    `seed      ${result.options.seed}`,
+    ...answers.samples.map(({ key, first, now }) => `differs   key ${key}: first ${first}, then ${now}`),
+    ...result.problems.map((problem) => `NOT VALID ${problem}`),
+    ...(directory === undefined ? [] : [`written   ${directory}`]),
+  ].join('\n');
+}

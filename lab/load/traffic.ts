@@ -1,0 +1,49 @@
+/** Turns the plan into requests as their time comes, and adds the attempts that follow an outcome. */
+import type { LoadOptions } from './options.ts';
+import { isConcurrent, nextAttempt, planFrom, type Send } from './plan.ts';
+import { createQueue } from './queue.ts';
+
+export interface Traffic {
+  /** Hands over what is due by now: `onIntent` before the first attempt of each intent, `onSend` for each attempt. */
+  release(nowMs: number, onIntent: (first: Send) => void, onSend: (send: Send) => void): void;
+  /** An attempt is over: plans the one that waits for it, if there is one. */
+  followUp(send: Send, nowMs: number): void;
+  /** When the next is due; Infinity if there is none. */
+  nextDueMs(): number;
+  /** No more, neither intents nor attempts. */
+  stop(): void;
+}
+
+export function createTraffic(options: LoadOptions): Traffic {
+  const plan = planFrom(options);
+  const targets = options.urls.length;
+  // All follow by the same delay, so the first in is the first due.
+  const later = createQueue();
+  let upcoming = plan.next();
+  let stopped = false;
+  return {
+    release(nowMs, onIntent, onSend) {
+      while (upcoming && upcoming.dueMs <= nowMs) {
+        onIntent(upcoming);
+        onSend(upcoming);
+        if (isConcurrent(upcoming)) {
+          let more = nextAttempt(upcoming, upcoming.dueMs, targets);
+          for (; more; more = nextAttempt(more, more.dueMs, targets)) onSend(more);
+        }
+        upcoming = plan.next();
+      }
+      while (later.first && later.first.dueMs <= nowMs) onSend(later.shift()!);
+    },
+    followUp(send, nowMs) {
+      if (stopped || isConcurrent(send)) return;
+      const more = nextAttempt(send, nowMs + options.retryDelayMs, targets);
+      if (more) later.push(more);
+    },
+    nextDueMs: () => Math.min(upcoming?.dueMs ?? Infinity, later.first?.dueMs ?? Infinity),
+    stop() {
+      stopped = true;
+      upcoming = undefined;
+      later.clear();
+    },
+  };
+}

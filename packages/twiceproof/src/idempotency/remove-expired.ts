@@ -1,0 +1,36 @@
+import { quotedSchema } from '../schema-name.ts';
+import type { Tx } from '../tx.ts';
+
+/** Removes keys of these blocks that are older than the retention, by the database's clock, with their answers. */
+export async function removeExpired(
+  tx: Tx,
+  options: {
+    blocks: { from: number; to: number };
+    retentionMs: number;
+    atMost: number;
+    schema: string | undefined;
+  },
+): Promise<{ count: number; blocksInTable: number }> {
+  const { blocks, retentionMs, atMost } = options;
+  const { rows } = await tx.query(statement(quotedSchema(options.schema)), [
+    `(${blocks.from},0)`,
+    `(${blocks.to},0)`,
+    retentionMs,
+    atMost,
+  ]);
+  return { count: Number(rows[0]?.['removed']), blocksInTable: Number(rows[0]?.['blocks']) };
+}
+
+function statement(schema: string): string {
+  return `WITH gone AS (
+      DELETE FROM ${schema}.idempotency_keys WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM ${schema}.idempotency_keys
+        WHERE ctid >= $1::tid AND ctid < $2::tid AND created_at < clock_timestamp() - $3 * interval '1 millisecond'
+        LIMIT $4))
+      RETURNING id
+    ), answers AS (
+      DELETE FROM ${schema}.answers USING gone WHERE answers.id = gone.id
+    )
+    SELECT (SELECT count(*) FROM gone)::int AS removed,
+           (pg_relation_size('${schema}.idempotency_keys') / current_setting('block_size')::int)::int AS blocks`;
+}

@@ -71,6 +71,20 @@ export const rooms: readonly Room[] = [
   { name: 'tools/fixtures', at: 'tools/fixtures/', mayImport: ['nouns', 'node:*', 'pg'] },
 
   // A framework that an app stands on gets its place here on the day that it comes.
+  {
+    name: 'apps/orders',
+    at: 'apps/orders/',
+    mayImport: [
+      'node:*',
+      'twiceproof',
+      '@twiceproof/program',
+      'pg',
+      'fastify',
+      'ajv',
+      '@grpc/grpc-js',
+      '@grpc/proto-loader',
+    ],
+  },
   { name: 'apps', at: 'apps/', each: true, mayImport: ['node:*', 'twiceproof', '@twiceproof/program', 'pg'] },
   { name: 'examples', at: 'examples/', each: true, mayImport: ['node:*', 'twiceproof', '@twiceproof/program', 'pg'] },
   // On wires only: processes, HTTP, SQL and Kafka, by clients of its own. Never `twiceproof`.

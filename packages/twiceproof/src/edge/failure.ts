@@ -8,7 +8,7 @@ export type Failure =
   | 'unexpected';
 
 export function failureOf(error: unknown): Failure {
-  const { code, message } = error as { code?: unknown; message?: unknown };
+  const { code, message } = (error ?? {}) as { code?: unknown; message?: unknown };
   if (code === 'TP_COMMIT_UNKNOWN') return 'outcome-unknown';
   // Classes of SQLSTATE: connection, resources, operator, system; 25P03: we stood still for too long. Then Node's.
   if (/^(08|53|57|58)[0-9A-Z]{3}$|^25P03$|^E[A-Z]{2,}$/.test(String(code))) return 'unavailable';

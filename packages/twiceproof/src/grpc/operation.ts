@@ -2,7 +2,7 @@ import { Metadata, status } from '@grpc/grpc-js';
 import type { handleUnaryCall, ServerUnaryCall } from '@grpc/grpc-js';
 import { failureOf } from '../edge/failure.ts';
 import type { Operation, OperationReply } from '../edge/operation.ts';
-import { parseIdempotencyKey } from '../idempotency-key.ts';
+import { parseIdempotencyKey } from '../http/idempotency-key.ts';
 
 /** What a request asks for; or why it is refused, which is not stored: the key stays free. */
 export type ParsedCall<Command> = { command: Command } | { invalid: string };
@@ -109,8 +109,8 @@ export function grpcOperation<Request, Response, Command, Result>(
         if ('code' in given) callback({ code, details: given.details, metadata: trailers });
         else callback(null, given.response, trailers);
       })
-      // `handle` never rejects: it is `observe` or a rendered message that cannot be encoded.
-      .catch((error: unknown) => callback({ code: status.INTERNAL, details: refusalTable.internal.details, cause: error } as never));
+      // `handle` never rejects: `observe` has thrown, or a rendered message cannot be encoded.
+      .catch(() => callback(refusalTable.internal));
   };
 }
 

@@ -1,6 +1,6 @@
 import { failureOf } from '../edge/failure.ts';
 import type { Reply } from '../edge/reply.ts';
-import { parseIdempotencyKey } from '../idempotency-key.ts';
+import { parseIdempotencyKey } from './idempotency-key.ts';
 import type { HttpAnswer } from './answer.ts';
 import { problem, type ProblemName } from './problem.ts';
 

@@ -47,7 +47,8 @@ export function fromFetch(handler: (request: Request) => Promise<Response>): Key
     const { rawHeaders } = request.raw;
     for (let n = 0; n < rawHeaders.length; n += 2) headers.append(rawHeaders[n]!, rawHeaders[n + 1]!);
     const body = request.body instanceof Buffer ? new Uint8Array(request.body) : null;
-    const url = new URL(request.url, `${request.protocol}://${request.host || 'localhost'}`);
+    // The host is what the client says, and need not be one.
+    const url = URL.parse(`http://${request.host}${request.url}`) ?? new URL(`http://localhost${request.url}`);
     const response = await handler(new Request(url, { method: request.method, headers, body }));
     return { status: response.status, headers: Object.fromEntries(response.headers), body: await response.bytes() };
   };
@@ -55,7 +56,10 @@ export function fromFetch(handler: (request: Request) => Promise<Response>): Key
 
 function send(reply: FastifyReply, { status, headers, body }: HttpAnswer): FastifyReply {
   reply.code(status).headers(headers);
-  const bytes = typeof body === 'string' ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  const isText = typeof body === 'string';
+  // A text goes out in one write together with the headers; bytes take a second one.
+  if (!arePointsArmed && isText) return reply.send(body);
+  const bytes = isText ? Buffer.from(body) : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
   if (!arePointsArmed || bytes.byteLength < 2) return reply.send(bytes);
   return reply.header('content-length', bytes.byteLength).send(Readable.from(inHalves(bytes)));
 }

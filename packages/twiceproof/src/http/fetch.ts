@@ -60,7 +60,7 @@ async function readBody(request: Request, maxBytes: number): Promise<Buffer | un
   if (!request.body) return Buffer.alloc(0);
   const pieces: Uint8Array[] = [];
   let bytes = 0;
-  for await (const piece of request.body) {
+  for await (const piece of request.body as ReadableStream<Uint8Array>) {
     bytes += piece.byteLength;
     if (bytes > maxBytes) return undefined;
     pieces.push(piece);

@@ -34,7 +34,10 @@ export function problemType(name: string): string {
 const retryAfterMs = 1_000;
 
 /** `detail` is for a person, about this one request; it never holds anything of another's. */
-export function problem(name: ProblemName, { detail, afterMs }: { detail?: string; afterMs?: number } = {}): HttpAnswer {
+export function problem(
+  name: ProblemName,
+  { detail, afterMs }: { detail?: string; afterMs?: number } = {},
+): HttpAnswer {
   const { status, title } = problemTable[name];
   const headers: Record<string, string> = { 'content-type': 'application/problem+json' };
   if (status === 503) headers['retry-after'] = String(Math.ceil((afterMs ?? retryAfterMs) / 1_000));

@@ -1,0 +1,31 @@
+import { createServer, type Server } from 'node:http';
+import { contentType, type Metrics } from './metrics.ts';
+
+export interface AdminOptions {
+  metrics: Metrics;
+  /** Rejects with the reason why not. */
+  ready(): Promise<void>;
+}
+
+/** For the one who runs it and not for clients: on a port of its own, and on loopback. */
+export function createAdminServer({ metrics, ready }: AdminOptions): Server {
+  const answers: Record<string, () => Promise<[status: number, text: string]>> = {
+    '/metrics': async () => [200, metrics.text()],
+    '/livez': async () => [200, 'alive\n'],
+    '/readyz': async () => {
+      try {
+        await ready();
+        return [200, 'ready\n'];
+      } catch (error) {
+        return [503, `not ready: ${error instanceof Error ? error.message : String(error)}\n`];
+      }
+    },
+  };
+  return createServer((request, response) => {
+    const answer = request.method === 'GET' ? answers[request.url ?? ''] : undefined;
+    const given = answer ? answer() : Promise.resolve([404, 'not found\n'] as [number, string]);
+    given
+      .then(([status, text]) => response.writeHead(status, { 'content-type': contentType }).end(text))
+      .catch(() => response.destroy());
+  });
+}

@@ -1,0 +1,83 @@
+import type { Outcome } from 'twiceproof/edge';
+import type { Message } from 'twiceproof/message';
+import type { Tx } from 'twiceproof/tx';
+import { uuidv7 } from 'twiceproof/uuid';
+import type { Create, SetStatus } from './commands.ts';
+
+/** What is stored as the result; the doors make their answers from it. */
+export interface Created {
+  order_id: string;
+  status: string;
+}
+
+export interface StatusSet {
+  order_id: string;
+  status: string;
+  /** Missing where there is no such order (code 404). */
+  version?: number;
+}
+
+export const topic = 'order.events';
+
+/** Writes the messages in the transaction, or not at all in a baseline without an outbox. */
+export type Append = (tx: Tx, messages: readonly Message[]) => Promise<unknown>;
+
+export async function createOrders(tx: Tx, append: Append, commands: readonly Create[]): Promise<Outcome<Created>[]> {
+  const status = 'created';
+  const ids = commands.map(() => uuidv7());
+  await tx.query(
+    `INSERT INTO orders (order_id, tenant, account_id, amount_cents, status)
+       SELECT id, tenant, account, amount, 'created'
+       FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[]) AS o (id, tenant, account, amount)`,
+    [
+      ids,
+      commands.map(({ tenant }) => tenant),
+      commands.map(({ account_id }) => account_id),
+      commands.map(({ amount_cents }) => amount_cents),
+    ],
+  );
+  await append(
+    tx,
+    commands.map(({ account_id, amount_cents }, n) =>
+      event(ids[n]!, 'order.created', { order_id: ids[n]!, account_id, amount_cents, status, version: 1 }),
+    ),
+  );
+  return ids.map((order_id) => ({ code: 201, result: { order_id, status } }));
+}
+
+/** No order twice in one call. */
+export async function setStatuses(
+  tx: Tx,
+  append: Append,
+  commands: readonly SetStatus[],
+): Promise<Outcome<StatusSet>[]> {
+  const ids = commands.map(({ order_id }) => order_id);
+  // In the order of their ids, as every other transaction does: so no two wait for each other. And before the
+  // append, which is what keeps an order's events in order.
+  await tx.query('SELECT 1 FROM orders WHERE order_id = ANY($1::uuid[]) ORDER BY order_id FOR UPDATE', [ids]);
+  const { rows } = await tx.query(
+    `UPDATE orders o SET status = wanted.status, version = version + 1
+       FROM unnest($1::uuid[], $2::text[], $3::text[]) AS wanted (id, tenant, status)
+       WHERE o.order_id = wanted.id AND o.tenant = wanted.tenant
+       RETURNING o.order_id, o.version`,
+    [ids, commands.map(({ tenant }) => tenant), commands.map(({ status }) => status)],
+  );
+  const versions = new Map(rows.map((row) => [String(row['order_id']), Number(row['version'])]));
+  const known = commands.filter(({ order_id }) => versions.has(order_id));
+  await append(
+    tx,
+    known.map(({ order_id, status }) =>
+      event(order_id, 'order.status_changed', { order_id, status, version: versions.get(order_id) }),
+    ),
+  );
+  return commands.map(({ order_id, status }) => {
+    const version = versions.get(order_id);
+    return version === undefined
+      ? { code: 404, result: { order_id, status } }
+      : { code: 200, result: { order_id, status, version } };
+  });
+}
+
+function event(orderId: string, type: string, payload: object): Message {
+  return { topic, aggregateId: orderId, type, payload: Buffer.from(JSON.stringify(payload)) };
+}

@@ -1,0 +1,89 @@
+import { join } from 'node:path';
+import { Server, ServerCredentials, status, type ServiceDefinition, type ServerUnaryCall } from '@grpc/grpc-js';
+import { loadSync } from '@grpc/proto-loader';
+import { grpcOperation, type GrpcAnswer, type ParsedCall, type SeenCall } from 'twiceproof/grpc';
+import { isOrderId, validateCreate, validateSetStatus, whatIsWrong, type Create, type SetStatus } from './commands.ts';
+import type { Created, StatusSet } from './effects.ts';
+import type { Operations } from './operations.ts';
+import { demoTenantFrom } from './principal.ts';
+
+/** As the loader hands them over: 64-bit integers as text, since a double would round them without a word. */
+interface CreateRequest {
+  account_id: string;
+  amount_cents: string;
+}
+interface SetStatusRequest {
+  order_id: string;
+  status: string;
+}
+
+const maxMessageBytes = 16_384;
+
+export const ordersService = loadSync(join(import.meta.dirname, 'orders.proto'), {
+  keepCase: true,
+  longs: String,
+  defaults: true,
+})['twiceproof.orders.v1.Orders'] as ServiceDefinition;
+
+export interface GrpcOptions {
+  operations: Operations;
+  observe(seen: SeenCall): void;
+}
+
+export function createGrpcServer({ operations, observe }: GrpcOptions): Server {
+  const server = new Server({ 'grpc.max_receive_message_length': maxMessageBytes });
+  const common = { principal: tenantOf, observe };
+  server.addService(ordersService, {
+    Create: grpcOperation(operations.create, { ...common, parse: parseCreate, render: { 1: renderCreated } }),
+    SetStatus: grpcOperation(operations.setStatus, {
+      ...common,
+      parse: parseSetStatus,
+      render: { 1: renderStatusSet },
+    }),
+  });
+  return server;
+}
+
+/** Answers the port. */
+export async function listenGrpc(server: Server, host: string, port: number): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.bindAsync(`${host}:${port}`, ServerCredentials.createInsecure(), (error, bound) => {
+      if (error) reject(error);
+      else resolve(bound);
+    });
+  });
+}
+
+function tenantOf({ metadata }: ServerUnaryCall<unknown, unknown>): string | undefined {
+  const values = metadata.get('authorization');
+  return values.length === 1 ? demoTenantFrom(values[0]) : undefined;
+}
+
+/** By the schema of the HTTP door, so that the two take the same. */
+function parseCreate(request: CreateRequest, tenant: string): ParsedCall<Create> {
+  const command = { account_id: Number(request.account_id), amount_cents: Number(request.amount_cents) };
+  return validateCreate(command) ? { command: { tenant, ...command } } : { invalid: whatIsWrong(validateCreate) };
+}
+
+function parseSetStatus(request: SetStatusRequest, tenant: string): ParsedCall<SetStatus> {
+  const body = { status: request.status };
+  if (!validateSetStatus(body)) return { invalid: whatIsWrong(validateSetStatus) };
+  const order_id = request.order_id.toLowerCase();
+  return isOrderId(order_id)
+    ? { command: { tenant, order_id, status: body.status } }
+    : { invalid: 'the id of an order is a UUID' };
+}
+
+function renderCreated({ result: { order_id, status: state } }: { result: Created }): GrpcAnswer<Created> {
+  return { response: { order_id, status: state } };
+}
+
+function renderStatusSet({ result }: { result: StatusSet }): GrpcAnswer<StatusSet> {
+  return result.version === undefined
+    ? {
+        code: status.NOT_FOUND,
+        details: 'There is no such order.',
+        trailers: { 'twiceproof-problem': 'order-unknown' },
+      }
+    : { response: result };
+}

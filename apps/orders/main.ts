@@ -1,0 +1,123 @@
+/** `npm run orders`: takes orders over HTTP and gRPC, each once, whatever is repeated. */
+import { once } from 'node:events';
+import pg from 'pg';
+import { EXIT, main, Refusal, type Context, type FlagSpecs } from '@twiceproof/program';
+import { createBaseline, createOperations, type Operations } from './operations.ts';
+import { migrateOrders } from './schema.ts';
+import { serve } from './serve.ts';
+
+const flags = {
+  'database-url': { type: 'string', env: 'DATABASE_URL', help: 'the Postgres that holds everything' },
+  host: {
+    type: 'string',
+    default: '127.0.0.1',
+    help: 'where HTTP and gRPC listen; the admin port is always on loopback',
+  },
+  port: { type: 'integer', default: 3000, min: 0, max: 65_535, help: 'of HTTP; 0 for a free one' },
+  'grpc-port': { type: 'integer', default: 50_051, min: 0, max: 65_535, help: '0 for a free one' },
+  'admin-port': {
+    type: 'integer',
+    default: 9464,
+    min: 0,
+    max: 65_535,
+    help: '/metrics, /livez, /readyz; 0 for a free one',
+  },
+  shape: {
+    type: 'choice',
+    choices: ['group', 'handler'],
+    default: 'group',
+    help: 'one transaction for many requests, or for each',
+  },
+  baseline: {
+    type: 'choice',
+    choices: ['none', 'outbox-only'],
+    help: 'WITHOUT the idempotency check, to measure its price',
+  },
+  connections: { type: 'integer', default: 10, min: 1, max: 1_000, help: 'to the database, at most' },
+  'grace-ms': {
+    type: 'integer',
+    default: 10_000,
+    min: 0,
+    max: 600_000,
+    help: 'for what is under way when told to stop',
+  },
+} as const satisfies FlagSpecs;
+
+await main({
+  name: 'orders',
+  summary: 'Takes orders over HTTP and gRPC, each once, whatever is repeated.',
+  flags,
+  run,
+});
+
+async function run({ flags: given, output, signal }: Context<typeof flags>): Promise<number> {
+  if (given.baseline && process.env['NODE_ENV'] === 'production') {
+    throw new Refusal(
+      `--baseline=${given.baseline} makes a second order of each repeated request.`,
+      'It is for measuring only: unset it, or NODE_ENV=production.',
+      EXIT.usage,
+    );
+  }
+  const pool = openPool(given['database-url'], given.connections, output.progress);
+  try {
+    await prepare(pool);
+    const serving = await serve({
+      pool,
+      operations: chooseOperations(pool, given, output.progress),
+      host: given.host,
+      ports: { http: given.port, grpc: given['grpc-port'], admin: given['admin-port'] },
+      log: output.progress,
+    });
+    output.ready({ ...serving.addresses, pid: process.pid });
+    const { http, grpc, admin } = serving.addresses;
+    output.say(`orders: ${http}, gRPC at ${grpc}, ${admin}/metrics. Ctrl-C stops.`);
+    if (!signal.aborted) await once(signal, 'abort');
+    output.progress('stopping ...');
+    const finished = await serving.drain(given['grace-ms']);
+    if (!finished) output.progress('not all was finished in time; what was cut off may be repeated with its key.');
+    return EXIT.ok;
+  } finally {
+    await pool.end();
+  }
+}
+
+function openPool(url: string | undefined, max: number, log: (line: string) => void): pg.Pool {
+  if (!url)
+    throw new Refusal('There is no database.', 'Set DATABASE_URL; `npm start` starts a Postgres and prints it.');
+  const pool = new pg.Pool({
+    connectionString: url,
+    max,
+    connectionTimeoutMillis: 5_000,
+    // Longer than a lock may be waited for. A server that has fallen silent must not hold a lane for ever.
+    query_timeout: 15_000,
+    application_name: 'orders',
+  });
+  // An idle connection was lost; the pool opens another one when it needs it.
+  pool.on('error', (error) => log(`orders: ${error.message}`));
+  return pool;
+}
+
+async function prepare(pool: pg.Pool): Promise<void> {
+  try {
+    await migrateOrders(pool);
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new Refusal(
+      `The database cannot be used: ${reason}.`,
+      'Check DATABASE_URL, that the server runs, and that this user may create tables.',
+      EXIT.environment,
+      { cause },
+    );
+  }
+}
+
+function chooseOperations(
+  pool: pg.Pool,
+  { shape, baseline }: Context<typeof flags>['flags'],
+  warn: (line: string) => void,
+): Operations {
+  if (!baseline) return createOperations(pool, shape);
+  const missing = baseline === 'none' ? 'idempotency and without the outbox' : 'idempotency';
+  warn(`WARNING: this runs without ${missing}. A repeated request is a second order. For measuring only.`);
+  return createBaseline(pool, baseline);
+}

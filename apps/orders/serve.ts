@@ -1,0 +1,81 @@
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import type pg from 'pg';
+import { createAdminServer } from './admin.ts';
+import { createGrpcServer, listenGrpc } from './grpc.ts';
+import { createHttpServer } from './http.ts';
+import { createMetrics } from './metrics.ts';
+import type { Operations } from './operations.ts';
+import { requireMigrated } from './schema.ts';
+import { watchDoors } from './watch.ts';
+
+export interface ServeOptions {
+  pool: pg.Pool;
+  operations: Operations;
+  host: string;
+  ports: { http: number; grpc: number; admin: number };
+  log(line: string): void;
+}
+
+export interface Serving {
+  addresses: { http: string; grpc: string; admin: string };
+  /** Takes no more, finishes what is under way, and cuts off what is not finished in time; answers whether all was. */
+  drain(graceMs: number): Promise<boolean>;
+}
+
+const loopback = '127.0.0.1';
+
+export async function serve({ pool, operations, host, ports, log }: ServeOptions): Promise<Serving> {
+  let draining = false;
+  const metrics = createMetrics();
+  const observe = watchDoors(metrics, log);
+  const http = createHttpServer({ operations, database: pool, observe: observe('http') });
+  const grpc = createGrpcServer({ operations, observe: observe('grpc') });
+  const admin = createAdminServer({
+    metrics,
+    ready: async () => {
+      if (draining) throw new Error('it is stopping');
+      await requireMigrated(pool);
+    },
+  });
+  const closeAll = async (): Promise<void> => {
+    await Promise.all([http.close(), new Promise((resolve) => grpc.tryShutdown(resolve))]);
+  };
+  const forceAll = (): void => {
+    grpc.forceShutdown();
+    http.server.closeAllConnections();
+    admin.closeAllConnections();
+  };
+  const closeAdmin = (): void => {
+    admin.close();
+    admin.closeIdleConnections();
+  };
+  try {
+    const addresses = {
+      http: await http.listen({ host, port: ports.http }),
+      grpc: `${host}:${await listenGrpc(grpc, host, ports.grpc)}`,
+      admin: '',
+    };
+    await once(admin.listen(ports.admin, loopback), 'listening');
+    addresses.admin = `http://${loopback}:${(admin.address() as AddressInfo).port}`;
+    return {
+      addresses,
+      drain: async (graceMs) => {
+        draining = true;
+        const timer = new AbortController();
+        const late = delay(graceMs, false, { signal: timer.signal }).catch(() => false);
+        const finished = await Promise.race([closeAll().then(() => true), late]);
+        timer.abort();
+        closeAdmin();
+        forceAll();
+        return finished;
+      },
+    };
+  } catch (error) {
+    closeAdmin();
+    forceAll();
+    await http.close();
+    throw error;
+  }
+}

@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { TwiceproofError } from '../errors.ts';
+import { failureOf } from './failure.ts';
+
+const withCode = (code: string) => Object.assign(new Error('failed'), { code });
+
+test('a lost database is told from a lost answer to COMMIT, and both from a bug', () => {
+  assert.equal(failureOf(new TwiceproofError('TP_COMMIT_UNKNOWN', 'lost')), 'outcome-unknown');
+  const lost = [
+    'ECONNREFUSED',
+    'ECONNRESET',
+    'EPIPE',
+    'ETIMEDOUT',
+    '08006',
+    '53300',
+    '57P01',
+    '57P03',
+    '58030',
+    '25P03',
+  ];
+  for (const code of lost) assert.equal(failureOf(withCode(code)), 'unavailable', code);
+  for (const message of [
+    'Connection terminated unexpectedly',
+    'timeout exceeded when trying to connect',
+    'Query read timeout',
+    'Client has encountered a connection error and is not queryable',
+  ]) {
+    assert.equal(failureOf(new Error(message)), 'unavailable', message);
+  }
+  const bugs = [
+    withCode('23505'),
+    withCode('42P01'),
+    withCode('ERR_ASSERTION'),
+    new Error('a timeout of ours'),
+    'text',
+    undefined,
+  ];
+  for (const bug of bugs) assert.equal(failureOf(bug), 'unexpected');
+});

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { Answer, Intent } from '../idempotency/intent.ts';
 import type { Tx } from '../tx.ts';
 import { createGroupEdge, type GroupEdgeOptions } from './group.ts';
@@ -79,7 +79,7 @@ const commandHashVersion = 1;
 
 /** Over the validated command, so that it is the same through every door. */
 function toIntent(operation: string, { principal, key }: Caller, command: unknown): Intent {
-  const requestHash = createHash('sha256').update(canonicalJson(command)).digest();
+  const requestHash = hash('sha256', canonicalJson(command), 'buffer');
   return { principal, operation, key, requestHash, hashVersion: commandHashVersion };
 }
 

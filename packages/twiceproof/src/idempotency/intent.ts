@@ -1,4 +1,4 @@
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { hash, timingSafeEqual } from 'node:crypto';
 
 /** What a client asked for, named by scope and key. */
 export interface Intent {
@@ -23,12 +23,21 @@ export interface Answer {
   version: number;
 }
 
-/** The first 128 bits of SHA-256 over the scope and the key, each with its length before it, so that no two scopes run together. */
-export function keyHash({ principal, operation, key }: Intent): string {
-  const hash = createHash('sha256');
-  for (const part of [principal, operation, key]) hash.update(`${Buffer.byteLength(part)}:`).update(part);
-  const hex = hash.digest('hex');
-  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20, 32)].join('-');
+const hashes = new WeakMap<Intent, string>();
+
+/**
+ * The first 128 bits of SHA-256 over the scope and the key, each with its length before it, so that no two scopes run
+ * together. Kept for each intent, because an intent is looked up by it several times on its way.
+ */
+export function keyHash(intent: Intent): string {
+  const known = hashes.get(intent);
+  if (known !== undefined) return known;
+  const { principal, operation, key } = intent;
+  const text = [principal, operation, key].map((part) => `${Buffer.byteLength(part)}:${part}`).join('');
+  const hex = hash('sha256', text, 'hex');
+  const made = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20, 32)].join('-');
+  hashes.set(intent, made);
+  return made;
 }
 
 type RequestHash = Pick<Intent, 'requestHash' | 'hashVersion'>;

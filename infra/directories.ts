@@ -89,44 +89,54 @@ function megabytes(bytes: number): string {
 }
 
 /**
- * A directory in the cache that is built once. It is built under another name and then renamed, so
- * that two runs at once cannot see half of it; its digest stands beside it and is checked at each
- * use, so that a damaged cache is built again instead of being believed.
+ * A directory in the cache that is built once. What is there is never changed: each build has a directory of its own,
+ * and a small file beside them, replaced in one step, names the one that counts, and its digest. So two runs at once
+ * cannot see half of it, nor take it away from under each other; and since the digest is checked at each use, a
+ * damaged one is built again instead of being believed.
  */
 export async function cachedDirectory(
   name: string,
   build: (directory: string) => Promise<void>,
   cache: string = cacheDirectory(),
 ): Promise<string> {
-  const directory = join(cache, name);
-  const digestFile = `${directory}.sha256`;
-  if (existsSync(directory) && existsSync(digestFile)) {
-    if (readFileSync(digestFile, 'utf8') === digestOf(directory)) return directory;
-  }
   mkdirSync(cache, { recursive: true });
-  removeAbandoned(cache, name);
-  const building = `${directory}.building-${randomBytes(4).toString('hex')}`;
+  const found = currentBuild(cache, name);
+  removeAbandoned(cache, name, found);
+  if (found) return join(cache, found);
+  const entry = `${name}.${randomBytes(4).toString('hex')}`;
+  const directory = join(cache, entry);
   try {
-    mkdirSync(building);
-    await build(building);
-    const digest = digestOf(building);
-    rmSync(directory, { recursive: true, force: true });
-    renameSync(building, directory);
-    writeFileSync(digestFile, digest);
+    mkdirSync(directory);
+    await build(directory);
+    writeFileSync(`${directory}.current`, `${entry} ${digestOf(directory)}`);
+    renameSync(`${directory}.current`, join(cache, `${name}.current`));
+    return directory;
   } catch (error) {
-    // Another run has put the same thing there a moment before us.
-    if ((error as NodeJS.ErrnoException).code !== 'ENOTEMPTY') throw error;
-  } finally {
-    rmSync(building, { recursive: true, force: true });
+    rmSync(directory, { recursive: true, force: true });
+    throw error;
   }
-  return directory;
 }
 
-/** What a build has left that was killed on the way. A build takes a minute; one of an hour ago is dead. */
-function removeAbandoned(cache: string, name: string): void {
-  for (const entry of readdirSync(cache).filter((each) => each.startsWith(`${name}.building-`))) {
+/** The build that counts, if it is there and undamaged. */
+function currentBuild(cache: string, name: string): string | undefined {
+  const file = join(cache, `${name}.current`);
+  if (!existsSync(file)) return undefined;
+  const [entry = '', digest] = readFileSync(file, 'utf8').split(' ');
+  const isThere = entry.startsWith(`${name}.`) && existsSync(join(cache, entry));
+  return isThere && digestOf(join(cache, entry)) === digest ? entry : undefined;
+}
+
+/**
+ * What a build has left that was killed on the way, and builds that were replaced. Only those of an hour ago: a
+ * younger one may be under way, or in use.
+ */
+function removeAbandoned(cache: string, name: string, current: string | undefined): void {
+  const isBuild = (entry: string): boolean =>
+    entry.startsWith(`${name}.`) && /^[0-9a-f]{8}(\.current)?$/.test(entry.slice(name.length + 1));
+  for (const entry of readdirSync(cache).filter((each) => isBuild(each) && each !== current)) {
     const path = join(cache, entry);
-    if (Date.now() - statSync(path).mtimeMs > 3_600_000) rmSync(path, { recursive: true, force: true });
+    const modified = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Infinity;
+    if (Date.now() - modified > 3_600_000) rmSync(path, { recursive: true, force: true });
   }
 }
 

@@ -30,7 +30,11 @@ export async function runMaven(
   options: { env?: NodeJS.ProcessEnv | undefined; signal?: AbortSignal | undefined },
 ): Promise<void> {
   try {
-    await execute('mvn', ['--batch-mode', '--quiet', ...args], { ...options, maxBuffer: 64e6 });
+    await execute('mvn', ['--batch-mode', '--quiet', ...args], {
+      ...options,
+      env: { ...(options.env ?? process.env), LC_ALL: 'C.UTF-8' },
+      maxBuffer: 64e6,
+    });
   } catch (cause) {
     const error = cause as NodeJS.ErrnoException & { stdout?: string };
     if (error.code === 'ENOENT') {

@@ -1,10 +1,14 @@
 /** What people do by hand to a Kafka cluster, as far as the set-up and the tests need it. */
-import { Admin } from '@platformatic/kafka';
+import { Admin, ConfigResourceTypes } from '@platformatic/kafka';
 
 export interface KafkaAdmin {
   /** How many brokers the cluster has; throws when none answers. */
   countBrokers(): Promise<number>;
   createTopic(name: string, options: { partitions: number; config?: Record<string, string> }): Promise<void>;
+  /** What the brokers are really set to. */
+  brokerSettings(names: readonly string[]): Promise<Record<string, string>>;
+  /** Of the topic's first partition. */
+  countReplicas(topic: string): Promise<number>;
   /** Of those whose names begin with the prefix. */
   deleteTopics(prefix: string): Promise<void>;
   /** Groups with members, among those whose names begin with the prefix. */
@@ -30,6 +34,20 @@ export function kafkaAdmin(bootstrap: string): KafkaAdmin {
       const configs = Object.entries(config).map(([key, value]) => ({ name: key, value }));
       // -1: as many replicas as the cluster is set to.
       await admin.createTopics({ topics: [name], partitions, replicas: -1, configs });
+    },
+    brokerSettings: async (names) => {
+      const [broker] = (await admin.metadata({ topics: [], forceUpdate: true })).brokers.keys();
+      const resource = {
+        resourceType: ConfigResourceTypes.BROKER,
+        resourceName: String(broker),
+        configurationKeys: [...names],
+      };
+      const [described] = await admin.describeConfigs({ resources: [resource] });
+      return Object.fromEntries((described?.configs ?? []).map(({ name, value }) => [name, value ?? '']));
+    },
+    countReplicas: async (topic) => {
+      const { topics } = await admin.metadata({ topics: [topic], forceUpdate: true });
+      return topics.get(topic)?.partitions[0]?.replicas.length ?? 0;
     },
     deleteTopics: async (prefix) => {
       const topics = (await admin.listTopics()).filter((topic) => topic.startsWith(prefix));

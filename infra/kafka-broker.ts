@@ -66,6 +66,7 @@ export function writeBrokerFiles(
     writeFileSync(join(log, 'meta.properties'), toProperties(meta));
     if (bootstrapCheckpoint) copyFileSync(bootstrapCheckpoint, join(log, 'bootstrap.checkpoint'));
   }
+  copyFileSync(join(import.meta.dirname, 'kafka/log4j2.xml'), join(node.directory, 'log4j2.xml'));
   const file = join(node.directory, 'server.properties');
   const settings = {
     'process.roles': 'broker,controller',
@@ -75,7 +76,8 @@ export function writeBrokerFiles(
     'advertised.listeners': `PLAINTEXT://127.0.0.1:${node.port}`,
     'controller.listener.names': 'CONTROLLER',
     'listener.security.protocol.map': 'PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT',
-    'log.dirs': log,
+    // Below the broker's working directory: Java reads this file as Latin-1, and a path may hold any character.
+    'log.dirs': 'log',
     ...safetySettings(all.length),
     ...frugalSettings,
   };
@@ -106,14 +108,17 @@ export function brokerCommand(
       '-XX:TieredStopAtLevel=1',
       // Otherwise a killed JVM leaves a file in /tmp.
       '-XX:-UsePerfData',
-      `-Djava.io.tmpdir=${join(directory, 'tmp')}`,
-      `-Dlog4j2.configurationFile=${join(import.meta.dirname, 'kafka/log4j2.xml')}`,
+      '-Djava.io.tmpdir=tmp',
+      '-Dlog4j2.configurationFile=log4j2.xml',
       ...jvmFlags,
       '-cp',
       kafka.classPath,
       'kafka.Kafka',
-      join(directory, 'server.properties'),
+      'server.properties',
     ],
+    cwd: directory,
+    // So that Java takes the bytes of a path for UTF-8, whatever the terminal is set to.
+    env: { ...process.env, LC_ALL: 'C.UTF-8' },
     logFile: join(directory, 'broker.log'),
   };
 }

@@ -44,7 +44,6 @@ export async function findKafka(preparing: Preparing): Promise<KafkaDistribution
   const java = await findJava(env);
   const manifest = readManifest();
   const version = /^kafka_2\.13-(.*)\.jar$/m.exec([...manifest.keys()].join('\n'))?.[1] ?? '';
-  requireFreeSpace(cache, neededBytes, 'Kafka');
   const jars = await cachedDirectory(
     `kafka-${version}-jars`,
     (target) => fetchJars(target, manifest, preparing),
@@ -77,6 +76,7 @@ async function fetchJars(
   manifest: ReadonlyMap<string, string>,
   { progress, signal, env }: Preparing,
 ): Promise<void> {
+  requireFreeSpace(target, neededBytes, 'Kafka');
   progress('fetching Apache Kafka by Maven (44 MB, about half a minute, only this once) ...');
   const goal = 'org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies';
   await runMaven(['-f', join(home, 'pom.xml'), goal, '-DincludeScope=runtime', `-DoutputDirectory=${target}`], {
@@ -106,7 +106,12 @@ async function prepare(
   const properties = writeBrokerFiles(node, [node], undefined);
   rmSync(join(directory, 'log'), { recursive: true });
   const tool = ['-cp', base.classPath, 'kafka.tools.StorageTool', 'format'];
-  await execute(base.java.command, [...tool, '--cluster-id', node.clusterId, '--config', properties], { signal });
+  const env = { ...process.env, LC_ALL: 'C.UTF-8' };
+  await execute(base.java.command, [...tool, '--cluster-id', node.clusterId, '--config', properties], {
+    signal,
+    cwd: directory,
+    env,
+  });
   copyFileSync(join(directory, 'log/bootstrap.checkpoint'), join(target, 'bootstrap.checkpoint'));
 
   const archive = join(target, 'classes.jsa');

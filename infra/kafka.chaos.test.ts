@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { test } from 'node:test';
 import { kafkaAdmin } from './kafka-admin.ts';
+import { safetySettings } from './kafka-broker.ts';
 import { startKafka } from './kafka.ts';
 import { listProcesses } from './processes.ts';
 
@@ -21,6 +22,9 @@ test('three brokers: one can be killed, frozen, stopped and started again while 
   try {
     assert.equal(await admin.countBrokers(), 3);
     await admin.createTopic('orders', { partitions: 3 });
+    assert.equal(await admin.countReplicas('orders'), 3, 'a topic has three replicas without asking for them');
+    const wanted = safetySettings(3);
+    assert.deepEqual(await admin.brokerSettings(Object.keys(wanted)), wanted);
     await assert.rejects(admin.createTopic('bad name', { partitions: 1 }));
 
     const [first, second, third] = cluster.brokers;
@@ -43,7 +47,8 @@ test('three brokers: one can be killed, frozen, stopped and started again while 
     await admin.close();
     await cluster.close();
   }
-  assert.ok(!listProcesses().some(({ args }) => args.includes(cluster.directory)), 'no broker is left');
+  const pids = cluster.brokers.map(({ pid }) => pid);
+  assert.ok(!listProcesses().some(({ pid }) => pids.includes(pid)), 'no broker is left');
 });
 
 test('a broker that does not come up shows the end of its log, and what to do', async () => {

@@ -1,7 +1,16 @@
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -41,15 +50,20 @@ function infra(
   return { child, stderr: () => text.stderr, stdout: () => text.stdout };
 }
 
-async function up(t: TestContext, args: string[] = []): Promise<{ child: ChildProcess; ready: Ready }> {
-  const { child, stderr } = infra(t, ['up', '--brokers', '1', '--json', ...args]);
+async function up(
+  t: TestContext,
+  args: string[] = [],
+  env: NodeJS.ProcessEnv = {},
+): Promise<{ child: ChildProcess; ready: Ready }> {
+  const { child, stderr } = infra(t, ['up', '--brokers', '1', '--json', ...args], env);
   const line = await Promise.race([once(createInterface({ input: child.stdout! }), 'line'), once(child, 'exit')]);
   assert.equal(typeof line[0], 'string', stderr());
   return { child, ready: JSON.parse(String(line[0])) as Ready };
 }
 
 function processesOf({ directory }: Ready): ProcessInfo[] {
-  return listProcesses().filter(({ args }) => args.includes(`twiceproof.run=${basename(directory)}`));
+  const mark = new RegExp(`twiceproof\\.run=${basename(directory)}$`);
+  return listProcesses().filter(({ argv }) => argv.some((argument) => mark.test(argument)));
 }
 
 async function eventually(condition: () => boolean, what: string): Promise<void> {
@@ -81,6 +95,76 @@ test('up prints addresses that clients can use; SIGTERM stops all and removes th
   assert.equal(existsSync(ready.directory), false);
 });
 
+test('started by npm: SIGTERM to npm drains, and kill -9 of npm leaves nothing', async (t) => {
+  for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
+    const npm = spawn('npm', ['start', '--silent', '--', '--brokers', '1', '--json'], {
+      cwd: join(import.meta.dirname, '..'),
+      stdio: ['ignore', 'pipe', 'ignore'],
+      env: { ...process.env, TWICEPROOF_STATE_DIR: state, DATABASE_URL: '', KAFKA_BROKERS: '' },
+    });
+    t.after(() => npm.kill('SIGKILL'));
+    const [line] = (await once(createInterface({ input: npm.stdout }), 'line')) as [string];
+    const ready = JSON.parse(line) as Ready;
+    assert.equal(processesOf(ready).length, 2);
+    npm.kill(signal);
+    await eventually(
+      () => processesOf(ready).length === 0 && !existsSync(ready.directory),
+      `nothing is left after ${signal}`,
+    );
+  }
+});
+
+test('a path with spaces and umlauts is a path like any other', async (t) => {
+  const odd = join(state, 'a b ümläut');
+  const { child, ready } = await up(t, [], { TWICEPROOF_STATE_DIR: odd, LC_ALL: 'C' });
+  await answers(ready);
+  child.kill('SIGKILL');
+  await eventually(() => processesOf(ready).length === 0 && !existsSync(ready.directory), 'nothing is left');
+});
+
+test('a server that dies: said so, with its log, which is still there', async (t) => {
+  const { child, stderr } = infra(t, ['up', '--brokers', '1', '--json']);
+  const [line] = (await once(createInterface({ input: child.stdout! }), 'line')) as [string];
+  const ready = JSON.parse(line) as Ready;
+  const broker = processesOf(ready).find(({ argv }) => argv[0]?.endsWith('java'));
+  process.kill(broker!.pid, 'SIGKILL');
+  assert.deepEqual(await once(child, 'close'), [1, null]);
+  const log = /Ended unexpectedly: broker 1 \(its log: (.*)\)/.exec(stderr())?.[1] ?? '';
+  assert.ok(readFileSync(log, 'utf8').includes('Kafka Server started'), log);
+  assert.equal(existsSync(ready.directory), false);
+});
+
+test('what cannot be read in the state directory is left alone, and stands in nobody’s way', async (t) => {
+  const own = join(state, 'garbage');
+  const precious = join(own, 'precious');
+  const records = {
+    empty: '',
+    half: '{"id":',
+    none: '{}',
+    lie: JSON.stringify({ id: 'lie', owner: { pid: 1, startedAt: '0' }, world: '', openDirectory: precious }),
+  };
+  for (const [id, text] of Object.entries(records)) {
+    mkdirSync(join(own, 'runs', id), { recursive: true });
+    writeFileSync(join(own, 'runs', id, 'run.json'), text);
+  }
+  mkdirSync(precious);
+  const status = infra(t, ['status', '--json'], { TWICEPROOF_STATE_DIR: own });
+  assert.deepEqual(await once(status.child, 'close'), [0, null], status.stderr());
+  assert.equal(existsSync(precious), true);
+});
+
+test('told to stop while it starts: it stops, leaves nothing, and that is no failure', async (t) => {
+  for (const afterMs of [100, 900]) {
+    const own = join(state, `early-${afterMs}`);
+    const { child, stderr } = infra(t, ['up', '--brokers', '1', '--json'], { TWICEPROOF_STATE_DIR: own });
+    await eventually(() => stderr().includes('starting'), 'it begins');
+    setTimeout(() => child.kill('SIGTERM'), afterMs);
+    assert.deepEqual(await once(child, 'close'), [0, null], stderr());
+    assert.match(stderr(), /stopped; nothing is left running\.\n$/);
+    assert.deepEqual(readdirSync(join(own, 'runs')), []);
+  }
+});
+
 test('kill -9 of the parent: its servers are gone within seconds, those of another run are not', async (t) => {
   const [first, second] = await Promise.all([up(t), up(t)]);
   assert.notEqual(first.ready.directory, second.ready.directory);
@@ -97,7 +181,9 @@ test('kill -9 of the parent: its servers are gone within seconds, those of anoth
 test('kill -9 of the parent and of its reaper: the next start cleans up, and touches nothing else', async (t) => {
   const { child, ready } = await up(t);
   const id = basename(ready.directory);
-  const reaper = listProcesses().find(({ args }) => args.includes('reaper.ts') && args.includes(id));
+  const reaper = listProcesses().find(
+    ({ argv }) => argv.some((argument) => argument.endsWith(id)) && argv[1]?.endsWith('reaper.ts'),
+  );
   assert.ok(reaper);
   // Bears the mark, as somebody's search for it might, but is no server.
   const bystander = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)', `twiceproof.run=${id}`]);
@@ -163,6 +249,20 @@ test('servers of your own: an unreachable one is refused with the address, witho
     /DATABASE_URL names a Postgres that does not answer: postgres:\/\/me:\*\*\*@127\.0\.0\.1:1\/shop \(.*ECONNREFUSED.*\)\.\n {2}Start that server or correct the address/,
   );
   assert.ok(!database.stderr().includes('secret') && !database.stdout().includes('secret'));
+});
+
+test('addresses that make no sense are refused in words, and never show a password', async (t) => {
+  for (const DATABASE_URL of [
+    'postgres://u:p/s3cret@127.0.0.1:1/x',
+    'postgres://u@127.0.0.1:1/x?password=s3cret',
+    'garbage s3cret',
+  ]) {
+    const { child, stderr, stdout } = infra(t, ['up', '--json'], { DATABASE_URL, KAFKA_BROKERS: '127.0.0.1:1' });
+    assert.deepEqual(await once(child, 'close'), [3, null], stderr());
+    assert.match(stderr(), /DATABASE_URL names a Postgres that does not answer/);
+    assert.match(stderr(), /KAFKA_BROKERS names brokers that do not answer: 127\.0\.0\.1:1 \(.*ECONNREFUSED.*\)/);
+    assert.ok(!stderr().includes('s3cret') && !stdout().includes('s3cret'), stderr());
+  }
 });
 
 test('servers of your own are used instead of ours, and live on', async (t) => {

@@ -5,9 +5,9 @@ import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { EXIT, main, Refusal, type Context, type FlagSpecs, type Output } from '@twiceproof/program';
 import { checkout } from './directories.ts';
-import { waitUntilEnded } from './processes.ts';
+import { signalIfStillRunning, waitUntilEnded } from './processes.ts';
 import { beginRun, endRun, listRuns, recordAddresses, sweepDeadRuns, type Run } from './run.ts';
-import { keptDirectory, startServers, type Servers } from './servers.ts';
+import { keptDirectory, startServers, withoutPassword, type Servers } from './servers.ts';
 
 const flags = {
   brokers: { type: 'choice', choices: ['1', '3'], default: '3', help: 'Kafka brokers' },
@@ -40,8 +40,10 @@ await main({
 async function up(context: Context<typeof flags>): Promise<number> {
   const { flags: given, output, signal } = context;
   if (given.keep) refuseSecondKeeper();
+  refuseOverlappingPorts(given['postgres-port'], given['kafka-port'], Number(given.brokers));
   const run = await beginRun(given.keep ? 'keep' : 'up');
   let servers: Servers | undefined;
+  let failure: unknown;
   try {
     output.progress('starting Postgres and Kafka ...');
     servers = await startServers({
@@ -56,23 +58,43 @@ async function up(context: Context<typeof flags>): Promise<number> {
       signal,
     });
     const { databaseUrl, kafkaBrokers } = servers;
-    recordAddresses(run, { databaseUrl, kafkaBrokers });
+    const shown = given['database-url'] ? withoutPassword(databaseUrl) : databaseUrl;
+    recordAddresses(run, { databaseUrl: shown, kafkaBrokers });
     output.ready({ databaseUrl, kafkaBrokers, directory: run.directory, pid: process.pid });
-    output.say(banner(servers, run, given.keep));
-    return await stayUp(servers, signal);
-  } finally {
-    if (signal.aborted) output.progress('stopping ...');
-    await servers?.close();
-    await run.end();
-    if (signal.aborted) output.progress('stopped; nothing is left running.');
+    output.say(banner(servers, shown, run, given.keep));
+    await stayUp(servers, signal);
+  } catch (error) {
+    failure = error;
   }
+  if (signal.aborted) output.progress('stopping ...');
+  await servers?.close();
+  const logs = await run.end({ keepLogs: failure !== undefined && !signal.aborted });
+  if (signal.aborted) output.progress('stopped; nothing is left running.');
+  // What fails because it was told to stop has not failed.
+  else if (failure) throw withLogsAt(failure, run.directory, logs);
+  return EXIT.ok;
+}
+
+/** The error names logs of the run, which is gone: they were moved. */
+function withLogsAt(failure: unknown, from: string, to: string | undefined): unknown {
+  if (failure instanceof Error && to) failure.message = failure.message.replaceAll(from, to);
+  return failure;
+}
+
+function refuseOverlappingPorts(postgres: number | undefined, kafka: number | undefined, brokers: number): void {
+  if (postgres === undefined || kafka === undefined || postgres < kafka || postgres >= kafka + brokers) return;
+  throw new Refusal(
+    `Port ${postgres} is asked for twice: Kafka takes ${kafka} to ${kafka + brokers - 1}.`,
+    'Choose ports that do not overlap.',
+    EXIT.usage,
+  );
 }
 
 /** Until we are told to stop, or a server of ours ends by itself. */
-async function stayUp(servers: Servers, signal: AbortSignal): Promise<number> {
+async function stayUp(servers: Servers, signal: AbortSignal): Promise<void> {
   const stopped = signal.aborted ? Promise.resolve() : once(signal, 'abort');
   for (;;) {
-    if (await Promise.race([stopped.then(() => true), delay(500, false, { ref: true })])) return EXIT.ok;
+    if (await Promise.race([stopped.then(() => true), delay(500, false)])) return;
     const dead = servers.dead();
     if (dead.length > 0 && !signal.aborted) {
       throw new Refusal(
@@ -93,7 +115,7 @@ function refuseSecondKeeper(): void {
   );
 }
 
-function banner({ databaseUrl, kafkaBrokers, descriptions }: Servers, run: Run, keep: boolean): string {
+function banner({ kafkaBrokers, descriptions }: Servers, databaseUrl: string, run: Run, keep: boolean): string {
   const here = (path: string): string => (path.startsWith(checkout) ? relative(checkout, path) : path);
   const elsewhere = run.openDirectory.startsWith(run.directory) ? '' : ` and ${run.openDirectory}`;
   return `
@@ -115,10 +137,10 @@ async function down(output: Output): Promise<number> {
   const runs = listRuns().filter(({ alive, purpose }) => alive && ours.includes(purpose));
   for (const { owner, directory, id } of runs) {
     output.progress(`stopping ${id} (process ${owner.pid}) ...`);
-    process.kill(owner.pid, 'SIGTERM');
+    signalIfStillRunning(owner, 'SIGTERM');
     if (await waitUntilEnded([owner], 30_000)) continue;
     output.progress(`${id} did not stop within 30 s; ending it by force.`);
-    process.kill(owner.pid, 'SIGKILL');
+    signalIfStillRunning(owner, 'SIGKILL');
     await endRun(directory);
   }
   output.emit({ stopped: runs.map(({ id }) => id) });

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -64,7 +64,50 @@ test('what was committed survives SIGKILL and a clean stop, on the same port; cl
   assert.deepEqual(await query(server.url, 'SELECT n FROM kept'), [{ n: 1 }]);
   await server.kill();
   await server.close();
-  assert.ok(!listProcesses().some(({ args }) => args.includes(server.directory)));
+  assert.ok(!listProcesses().some(({ argv }) => argv.some((argument) => argument.includes(server.directory))));
+});
+
+/** System V segments and files of shared memory that belong to Postgres servers. */
+function sharedMemory(): string[] {
+  const segments = existsSync('/proc/sysvipc/shm') ? readFileSync('/proc/sysvipc/shm', 'utf8').trim().split('\n') : [];
+  const files = existsSync('/dev/shm') ? readdirSync('/dev/shm').filter((file) => file.startsWith('PostgreSQL')) : [];
+  return [...segments.map((line) => line.trim().split(/\s+/).slice(0, 2).join(' ')), ...files];
+}
+
+test('no shared memory is left: not by SIGKILL from outside, nor by a start that is told to stop', async () => {
+  const before = sharedMemory();
+  const server = await startPostgres();
+  const made = sharedMemory().filter((each) => !before.includes(each));
+  assert.ok(made.length > 0, 'a running server has some');
+  const children = listProcesses().filter(({ parent }) => parent === server.pid);
+  for (const pid of [server.pid, ...children.map((child) => child.pid)]) process.kill(pid, 'SIGKILL');
+  await server.close();
+  assert.deepEqual(
+    made.filter((each) => sharedMemory().includes(each)),
+    [],
+  );
+
+  for (const afterMs of [0, 30, 60]) {
+    const stop = new AbortController();
+    const before2 = sharedMemory();
+    const starting = startPostgres({ signal: stop.signal });
+    setTimeout(() => stop.abort(), afterMs);
+    await starting.then(async (started) => started.close()).catch(() => {});
+    assert.deepEqual(
+      sharedMemory().filter((each) => !before2.includes(each)),
+      [],
+    );
+  }
+});
+
+test('stop is a clean one: nothing has to be recovered at the next start', async () => {
+  const server = await startPostgres();
+  await server.stop();
+  await server.start();
+  const log = readFileSync(server.logFile, 'utf8');
+  await server.close();
+  assert.match(log, /database system was shut down at/);
+  assert.doesNotMatch(log, /was not properly shut down|was interrupted/);
 });
 
 test('the data directory of another version is refused, and left alone', async () => {

@@ -11,6 +11,7 @@ import { findPostgres, type PostgresBinaries } from './postgres-binaries.ts';
 import { freePorts, requireFreePort } from './ports.ts';
 import { listProcesses, signalIfStillRunning, waitUntilEnded } from './processes.ts';
 import { beginRun, type Run } from './run.ts';
+import { freeSharedMemory } from './shared-memory.ts';
 import { startServer, waitUntilReady, type ServerProcess } from './server-process.ts';
 
 export interface PostgresOptions {
@@ -51,6 +52,8 @@ export const postgresSettings = {
   unix_socket_directories: '',
   wal_level: 'logical',
   max_connections: '200',
+  // In the data directory, so that nothing of it is left when the server is killed and the data removed.
+  dynamic_shared_memory_type: 'mmap',
 } as const;
 
 const execute = promisify(execFile);
@@ -125,7 +128,6 @@ async function serve(
     `${key}=${value}`,
   ]);
   let server: ServerProcess | undefined;
-  let leftSharedMemory = false;
 
   const start = async (): Promise<void> => {
     server = await startServer({
@@ -137,9 +139,15 @@ async function serve(
       ...(binaries.uid !== undefined && { uid: binaries.uid }),
     });
     const todo = 'Correct what the log says; deleting the data directory begins anew.';
-    const about = { name: 'Postgres', logFile, timeoutMs: startTimeoutMs, todo, signal: options.signal };
+    const about = {
+      name: 'Postgres',
+      logFile,
+      timeoutMs: startTimeoutMs,
+      todo,
+      signal: options.signal,
+      endBy: 'SIGQUIT' as const,
+    };
     await waitUntilReady(server, about, async () => (await tryConnect(url)) === undefined);
-    leftSharedMemory = false;
   };
   return {
     url,
@@ -157,12 +165,10 @@ async function serve(
     stop: async () => server?.end('SIGINT', 15_000),
     kill: async () => {
       if (server?.running) await killWithChildren(server);
-      leftSharedMemory = true;
     },
     close: async () => {
-      // Only a start finds the shared memory that SIGKILL has left, and only an orderly end frees it.
-      if (leftSharedMemory) await start();
       await server?.end('SIGQUIT', 5_000);
+      freeSharedMemory(join(directory, 'data'));
       if (!options.run) await run.end();
     },
   };

@@ -8,7 +8,8 @@ export interface ProcessInfo {
   parent: number;
   /** With the pid it names one process for good: pids are given out again, this pair is not. */
   startedAt: string;
-  args: string;
+  /** The arguments, the program's name first. */
+  argv: readonly string[];
 }
 
 export function listProcesses(): ProcessInfo[] {
@@ -27,8 +28,8 @@ function readProc(pid: number): ProcessInfo | undefined {
     // The second field is the name in parentheses, and may itself hold spaces and parentheses.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     if (fields[0] === 'Z') return undefined;
-    const args = readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ').trimEnd();
-    return { pid, parent: Number(fields[1]), startedAt: fields[19] ?? '', args };
+    const argv = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').slice(0, -1);
+    return { pid, parent: Number(fields[1]), startedAt: fields[19] ?? '', argv };
   } catch {
     return undefined; // It ended while we looked.
   }
@@ -39,8 +40,16 @@ function listFromPs(): ProcessInfo[] {
   return table.split('\n').flatMap((line) => {
     const match = /^\s*(\d+)\s+(\d+)\s+(\S+)\s+(\S+\s+\S+\s+\S+\s+\S+\s+\S+)\s+(.*)$/.exec(line);
     if (!match || match[3]?.startsWith('Z')) return [];
-    return [{ pid: Number(match[1]), parent: Number(match[2]), startedAt: match[4] ?? '', args: match[5] ?? '' }];
+    return [
+      { pid: Number(match[1]), parent: Number(match[2]), startedAt: match[4] ?? '', argv: splitArgs(match[5] ?? '') },
+    ];
   });
+}
+
+/** `ps` gives one text. The program's name may hold spaces, but its arguments begin with a dash. */
+function splitArgs(args: string): string[] {
+  const [name = '', ...rest] = args.split(/ (?=-)/);
+  return [name, ...rest.join(' ').split(' ')];
 }
 
 export function processInfo(pid: number): ProcessInfo | undefined {

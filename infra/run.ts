@@ -9,8 +9,17 @@
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { basename, dirname, join } from 'node:path';
 import {
   isStillRunning,
   listProcesses,
@@ -19,7 +28,9 @@ import {
   waitUntilEnded,
   type ProcessInfo,
 } from './processes.ts';
-import { openStateDirectory, stateDirectory } from './directories.ts';
+import { openStateDirectory, requireFreeSpace, stateDirectory } from './directories.ts';
+import { keepLogs } from './failed-runs.ts';
+import { freeSharedMemory } from './shared-memory.ts';
 
 export interface Run {
   readonly id: string;
@@ -28,8 +39,11 @@ export interface Run {
   readonly openDirectory: string;
   /** The argument that marks a server as ours. */
   readonly mark: string;
-  /** After the servers were stopped: removes the directory, and lets the reaper go. */
-  end(): Promise<void>;
+  /**
+   * After the servers were stopped: removes the directory, and lets the reaper go. With `keepLogs` the logs are
+   * moved aside, and it answers where they are.
+   */
+  end(options?: { keepLogs?: boolean }): Promise<string | undefined>;
 }
 
 interface RunRecord {
@@ -37,26 +51,27 @@ interface RunRecord {
   /** What the owner is, for `infra status`, for example `up` or `test`. */
   purpose: string;
   owner: { pid: number; startedAt: string };
-  openDirectory: string;
+  /** Where the owner's pid means something: in another container it names another process, or none. */
+  world: string;
   addresses?: object;
 }
 
 export async function beginRun(purpose: string, state: string = stateDirectory()): Promise<Run> {
+  requireFreeSpace(state, 20e6, 'a run');
   await sweepDeadRuns(state);
   const owner = processInfo(process.pid);
   if (!owner) throw new Error('cannot read our own entry in the process table');
   const id = `${purpose}-${randomBytes(4).toString('hex')}`;
   const directory = join(state, 'runs', id);
-  const open = openStateDirectory(state);
-  const openDirectory = open === state ? join(directory, 'open') : join(open, 'runs', id);
-  const record: RunRecord = { id, purpose, owner: { pid: owner.pid, startedAt: owner.startedAt }, openDirectory };
+  const record: RunRecord = { id, purpose, owner: { pid: owner.pid, startedAt: owner.startedAt }, world: thisWorld() };
 
   // Renamed into its place when it is complete, so that a sweep never meets a run without an owner.
   const building = join(state, `new-${id}`);
   mkdirSync(building, { recursive: true });
-  writeFileSync(join(building, 'run.json'), JSON.stringify(record));
+  writeRecord(building, record);
   mkdirSync(join(state, 'runs'), { recursive: true });
   renameSync(building, directory);
+  const openDirectory = openDirectoryOf(directory);
   mkdirSync(openDirectory, { recursive: true, mode: 0o755 });
 
   const reaper = spawn(process.execPath, [join(import.meta.dirname, 'reaper.ts'), directory], {
@@ -73,28 +88,54 @@ export async function beginRun(purpose: string, state: string = stateDirectory()
     directory,
     openDirectory,
     mark: `twiceproof.run=${id}`,
-    end: async () => {
+    end: async (options) => {
+      const logs = options?.keepLogs ? keepLogs(directory, state) : undefined;
       await endRun(directory);
       reaper.ref();
       const gone = reaper.exitCode === null && reaper.signalCode === null ? once(reaper, 'exit') : undefined;
       reaper.stdin.end();
       await gone;
+      return logs;
     },
   };
+}
+
+/** Computed and not written down: what is read from a file must not decide what is deleted. */
+function openDirectoryOf(directory: string): string {
+  const state = dirname(dirname(directory));
+  const open = openStateDirectory(state);
+  return open === state ? join(directory, 'open') : join(open, 'runs', basename(directory));
+}
+
+function thisWorld(): string {
+  try {
+    return `${readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()} ${readlinkSync('/proc/self/ns/pid')}`;
+  } catch {
+    return 'no containers here';
+  }
+}
+
+/** Only for its owner: it holds the password of a database. */
+function writeRecord(directory: string, record: RunRecord): void {
+  const temporary = join(directory, 'run.json.new');
+  writeFileSync(temporary, JSON.stringify(record), { mode: 0o600 });
+  renameSync(temporary, join(directory, 'run.json'));
 }
 
 /** So that `infra status` can tell where the servers of a run listen. */
 export function recordAddresses(run: Run, addresses: object): void {
   const record = readRecord(run.directory);
-  if (!record) return;
-  const temporary = join(run.directory, 'run.json.new');
-  writeFileSync(temporary, JSON.stringify({ ...record, addresses }));
-  renameSync(temporary, join(run.directory, 'run.json'));
+  if (record) writeRecord(run.directory, { ...record, addresses });
 }
 
+/** Undefined where there is none, or none that can be read: then nothing is known, and nothing is touched. */
 function readRecord(directory: string): RunRecord | undefined {
-  const file = join(directory, 'run.json');
-  return existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as RunRecord) : undefined;
+  try {
+    const record = JSON.parse(readFileSync(join(directory, 'run.json'), 'utf8')) as RunRecord;
+    return record.id === basename(directory) && Number.isInteger(record.owner.pid) ? record : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 export interface KnownRun extends RunRecord {
@@ -108,7 +149,9 @@ export function listRuns(state: string = stateDirectory()): KnownRun[] {
   return readdirSync(runs).flatMap((id) => {
     const directory = join(runs, id);
     const record = readRecord(directory);
-    return record ? [{ ...record, directory, alive: isStillRunning(record.owner) }] : [];
+    if (!record) return [];
+    const alive = record.world !== thisWorld() || isStillRunning(record.owner);
+    return [{ ...record, directory, alive }];
   });
 }
 
@@ -123,30 +166,32 @@ export async function sweepDeadRuns(state: string = stateDirectory()): Promise<v
 
 /** Ends every server that bears the run's mark, then removes its directories. */
 export async function endRun(directory: string): Promise<void> {
-  const record = readRecord(directory);
-  if (!record) return;
-  const servers = serversOf(record.id);
+  if (!readRecord(directory)) return;
+  const servers = serversOf(basename(directory));
   for (const server of servers) {
     // SIGQUIT is Postgres' immediate shutdown: as hard as SIGKILL for the data, but it takes its
     // children and its shared memory along. The data goes anyway.
-    signalIfStillRunning(server, isPostgres(server) ? 'SIGQUIT' : 'SIGKILL');
-    if (isPostgres(server)) signalIfStillRunning(server, 'SIGCONT');
+    signalIfStillRunning(server, isA('postgres', server) ? 'SIGQUIT' : 'SIGKILL');
+    if (isA('postgres', server)) signalIfStillRunning(server, 'SIGCONT');
   }
   if (!(await waitUntilEnded(servers, 3_000))) {
     for (const server of servers) signalIfStillRunning(server, 'SIGKILL');
-    await waitUntilEnded(servers, 3_000);
+    // The record is what they can be found by, so it stays as long as one of them does.
+    if (!(await waitUntilEnded(servers, 3_000))) return;
   }
-  rmSync(record.openDirectory, { recursive: true, force: true, maxRetries: 3 });
+  const openDirectory = openDirectoryOf(directory);
+  freeSharedMemory(join(openDirectory, 'postgres/data'));
+  rmSync(openDirectory, { recursive: true, force: true, maxRetries: 3 });
   rmSync(directory, { recursive: true, force: true, maxRetries: 3 });
 }
 
 function serversOf(id: string): ProcessInfo[] {
-  const mark = new RegExp(`(^|[ D])twiceproof\\.run=${id}( |$)`);
+  const marks = [`twiceproof.run=${id}`, `-Dtwiceproof.run=${id}`];
   return listProcesses().filter(
-    ({ args }) => mark.test(args) && (/^\S*postgres /.test(args) || /^\S*java /.test(args)),
+    (each) => (isA('postgres', each) || isA('java', each)) && each.argv.some((argument) => marks.includes(argument)),
   );
 }
 
-function isPostgres(server: ProcessInfo): boolean {
-  return /^\S*postgres /.test(server.args);
+function isA(program: 'postgres' | 'java', { argv }: ProcessInfo): boolean {
+  return basename(argv[0] ?? '') === program;
 }

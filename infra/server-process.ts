@@ -63,13 +63,20 @@ export async function startServer(server: ServerCommand): Promise<ServerProcess>
 /** Waits until `isReady` answers true. A server that ends before, or takes too long, shows the end of its log. */
 export async function waitUntilReady(
   server: ServerProcess,
-  about: { name: string; logFile: string; timeoutMs: number; todo: string; signal?: AbortSignal | undefined },
+  about: {
+    name: string;
+    logFile: string;
+    timeoutMs: number;
+    todo: string;
+    signal?: AbortSignal | undefined;
+    endBy?: NodeJS.Signals;
+  },
   isReady: () => Promise<boolean>,
 ): Promise<void> {
   const deadline = Date.now() + about.timeoutMs;
   while (!(await isReady())) {
     if (about.signal?.aborted) {
-      await server.end('SIGKILL', 0);
+      await server.end(about.endBy ?? 'SIGKILL', 2_000);
       throw new Refusal(
         `${about.name} was told to stop while it started.`,
         'Start it again when you need it.',
@@ -82,7 +89,7 @@ export async function waitUntilReady(
         ? `${about.name} did not answer within ${about.timeoutMs / 1000} s.`
         : undefined;
     if (problem) {
-      await server.end('SIGKILL', 1_000);
+      await server.end(about.endBy ?? 'SIGKILL', 2_000);
       throw new Refusal(`${problem} The end of ${about.logFile}:\n${lastLines(about.logFile)}`, about.todo);
     }
     await delay(25);

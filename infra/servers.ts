@@ -107,9 +107,10 @@ export function keptDirectory(name = ''): string {
 }
 
 async function theirPostgres(url: string): Promise<Obtained> {
-  const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 5_000 });
-  client.on('error', () => {});
+  let client: pg.Client | undefined;
   try {
+    client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 5_000 });
+    client.on('error', () => {});
     await client.connect();
     const { rows } = await client.query<{ server_version: string }>('SHOW server_version');
     return theirs(url, `Postgres ${rows[0]?.server_version} (yours, from DATABASE_URL)`);
@@ -121,7 +122,7 @@ async function theirPostgres(url: string): Promise<Obtained> {
       { cause },
     );
   } finally {
-    await client.end().catch(() => {});
+    await client?.end().catch(() => {});
   }
 }
 
@@ -146,14 +147,28 @@ function theirs(address: string, description: string): Obtained {
   return { address, description, dead: () => [], close: async () => {} };
 }
 
-function withoutPassword(url: string): string {
-  return url.replace(/\/\/([^:@/]*):[^@/]*@/, '//$1:***@');
+/** An address as it may be shown. What cannot be taken apart is not shown at all: a password may be anywhere in it. */
+export function withoutPassword(address: string): string {
+  try {
+    const url = new URL(address);
+    if (url.password) url.password = '***';
+    if (url.searchParams.has('password')) url.searchParams.set('password', '***');
+    return url.href;
+  } catch {
+    return 'an address that is no URL (postgres://user:password@host:port/database, special characters as %XX)';
+  }
 }
 
-/** A connection refused on all addresses of a name comes as an AggregateError with an empty message. */
+/** The innermost reason: clients wrap it, and a refusal on all addresses of a name comes with an empty message. */
 function reasonOf(error: unknown): string {
-  const { message, code } = error as NodeJS.ErrnoException;
-  return message || code || String(error);
+  const { message, code, cause, errors } = error as NodeJS.ErrnoException & { errors?: unknown[] };
+  const inner = cause ?? errors?.[0];
+  if (inner) return reasonOf(inner);
+  return withoutSecrets(message || code || String(error));
+}
+
+function withoutSecrets(text: string): string {
+  return text.replaceAll(/\/\/[^\s@]*@/g, '//***@');
 }
 
 function asError(reason: unknown): Error {

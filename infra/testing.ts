@@ -10,7 +10,7 @@ import pg from 'pg';
 import { kafkaAdmin, type KafkaAdmin } from './kafka-admin.ts';
 import { startKafka } from './kafka.ts';
 import { countConnections, databaseLeaks, explainHandles, kafkaLeaks, watchForLeaks, watchHandles } from './leaks.ts';
-import { startPostgres } from './postgres.ts';
+import { startPostgres, type PostgresServer } from './postgres.ts';
 
 export { kafkaAdmin } from './kafka-admin.ts';
 
@@ -44,10 +44,11 @@ export interface Template {
 /** Call it once, at the top of a test file. */
 export async function testDatabase(template?: Template): Promise<TestDatabase> {
   const shared = process.env['DATABASE_URL'];
-  const own = shared ? undefined : await startPostgres();
+  const own = shared ? undefined : await ownPostgres();
   const server = shared ?? own?.url ?? '';
   const admin = new pg.Client(server);
   await admin.connect();
+  databasesOpen += 1;
   const name = `twiceproof_${scope}_${randomBytes(4).toString('hex')}`;
   const source = template ? await migratedTemplate(admin, server, template) : 'template1';
   await admin.query(`CREATE DATABASE ${name} TEMPLATE ${source}`);
@@ -57,11 +58,21 @@ export async function testDatabase(template?: Template): Promise<TestDatabase> {
   atTheEnd(async () => {
     await untilDisconnected(admin, name);
     await admin.query(`DROP DATABASE ${name} WITH (FORCE)`);
-    if (!process.env['TWICEPROOF_TEST_SCOPE']) await dropTestDatabases(admin, scope);
+    if (!process.env['TWICEPROOF_TEST_SCOPE'] && shared && databasesOpen === 1) await dropTestDatabases(admin, scope);
     await admin.end();
-    await own?.close();
+    databasesOpen -= 1;
+    if (databasesOpen === 0) await own?.close();
   });
   return { url: onServer(server, name) };
+}
+
+/** A file that is run alone has one server, however many databases it asks for. */
+let ownServer: Promise<PostgresServer> | undefined;
+let databasesOpen = 0;
+
+async function ownPostgres(): Promise<PostgresServer> {
+  ownServer ??= startPostgres();
+  return ownServer;
 }
 
 /** The leak check has spoken before; what is still open after a while is cut off. */

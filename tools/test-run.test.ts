@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -97,6 +98,18 @@ test('the summary fails when a test or a step failed, and names what was not run
     summary({ results: [good], steps: [{ ...step, passed: false }], notRun: [], deep: false }).data.ok,
     false,
   );
+});
+
+test('the command fails when a test fails, and passes when none does', () => {
+  const command = (file: string) =>
+    spawnSync(process.execPath, ['tools/test.ts', file], { cwd: join(import.meta.dirname, '..'), encoding: 'utf8' });
+  const red = command('tools/fixtures/red.ts');
+  assert.equal(red.status, 1, red.stdout);
+  assert.match(red.stdout, /^FAILED: tools\/fixtures\/red\.ts$/m);
+  assert.match(red.stdout, /^1 passed, 1 failed$/m);
+  const green = command('infra/ports.test.ts');
+  assert.equal(green.status, 0, green.stdout);
+  assert.equal(command('no/such/file').status, 2);
 });
 
 test('a file belongs to the room it stands in', () => {

@@ -5,7 +5,7 @@
  *   own, which it kills · with `.deep` before `.test.ts`: the deep tier
  */
 import { randomBytes } from 'node:crypto';
-import { globSync } from 'node:fs';
+import { existsSync, globSync, statSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { spawnSync } from 'node:child_process';
 import { startServers, type Servers } from '@twiceproof/infra/servers';
@@ -16,6 +16,8 @@ import { runFiles, type FileResult } from './test-run.ts';
 import { summary, type Step } from './test-summary.ts';
 
 const root = dirname(import.meta.dirname);
+/** The test of the runner, which must not judge itself. */
+const ownTest = 'tools/test-run.test.ts';
 const flags = {
   deep: { type: 'boolean', help: 'the deep tier instead of the default one' },
 } as const satisfies FlagSpecs;
@@ -35,8 +37,10 @@ async function test({ flags: { deep }, words, output, signal }: Context<typeof f
   }).sort();
   const ofTier = all.filter((file) => isDeep(file) === deep);
   const asked = words.map((word) => relative(root, resolve(word)));
-  const files =
-    words.length === 0 ? ofTier : all.filter((file) => [...words, ...asked].some((word) => file.includes(word)));
+  const matching = all.filter((file) => [...words, ...asked].some((word) => file.includes(word)));
+  // A file that is named in full is run, whatever it is called.
+  const named = words.filter((word) => existsSync(join(root, word)) && statSync(join(root, word)).isFile());
+  const files = words.length === 0 ? ofTier : [...new Set([...matching, ...named])];
   if (files.length === 0) {
     throw new Refusal(
       `No test file matches ${words.join(' ')}.`,
@@ -46,14 +50,20 @@ async function test({ flags: { deep }, words, output, signal }: Context<typeof f
   }
 
   const steps: Step[] = [];
-  const step = (name: string, script: string): void => {
+  const step = (name: string, ...script: string[]): void => {
     if (signal.aborted) return;
     const began = Date.now();
-    const { status } = spawnSync(process.execPath, [join(root, script)], { cwd: root, stdio: ['ignore', 2, 2] });
+    const { status } = spawnSync(process.execPath, script, { cwd: root, stdio: ['ignore', 2, 2] });
     steps.push({ name, passed: status === 0, ms: Date.now() - began });
   };
   if (words.length === 0 && !deep) step('check', 'tools/check.ts');
-  const results = await runOnServers(files, output.progress, signal);
+  // Not by the runner itself: one that hears no failure would hear none of its own.
+  if (files.includes(ownTest)) step('test runner', '--test', '--test-reporter=dot', ownTest);
+  const results = await runOnServers(
+    files.filter((file) => file !== ownTest),
+    output.progress,
+    signal,
+  );
   if (words.length === 0 && deep) step('plants', 'tools/plants.ts');
 
   const report = summary({ results, steps, notRun: all.filter((file) => !files.includes(file)), deep });

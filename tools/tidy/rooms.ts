@@ -68,7 +68,7 @@ export const rooms: readonly Room[] = [
     at: 'tools/',
     mayImport: ['node:*', 'node:test', '@twiceproof/infra', '@twiceproof/program', 'oxc-parser', 'yaml'],
   },
-  { name: 'tools/fixtures', at: 'tools/fixtures/', mayImport: ['nouns', 'node:*', 'pg'] },
+  { name: 'tools/fixtures', at: 'tools/fixtures/', mayImport: ['nouns', 'node:*', 'node:test', 'pg'] },
 
   // A framework that an app stands on gets its place here on the day that it comes.
   {

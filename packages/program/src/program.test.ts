@@ -135,6 +135,18 @@ test('a refusal is shown without a stack and with its exit code, a bug with its 
   assert.match(broken.stderr(), /demo: Error: a bug\n +at /);
 });
 
+test('under --json a failure is a line too', async (t) => {
+  const { firstLine, ended } = startProgram(t, "throw new Refusal('No Java.', 'Install it.');", ['--json']);
+  const [line] = (await firstLine) as [string];
+  assert.deepEqual(JSON.parse(line), { error: 'No Java.\n  Install it.' });
+  await ended;
+});
+
+test('names that every object has are neither commands nor flags', () => {
+  assert.equal(parse(withCommands, ['constructor'], {}).kind, 'wrong');
+  assert.equal(parse(program, ['--constructor=x'], {}).kind, 'wrong');
+});
+
 test('a wrong call exits with 2 and points at the help', async (t) => {
   const wrong = startProgram(t, 'return 0;', ['--speed', '9']);
   assert.deepEqual(await wrong.ended, [EXIT.usage, null]);

@@ -125,7 +125,7 @@ export function parse<S extends FlagSpecs>(
   for (const token of tokens) {
     if (token.kind === 'positional') words.push(token.value);
     if (token.kind !== 'option') continue;
-    const spec = specs[token.name];
+    const spec = Object.hasOwn(specs, token.name) ? specs[token.name] : undefined;
     if (!spec) problems.push(`unknown flag ${token.rawName}`);
     else if (spec.type === 'boolean' && token.value !== undefined) problems.push(`--${token.name} takes no value`);
     else if (spec.type !== 'boolean' && token.value === undefined) problems.push(`--${token.name} needs a value`);
@@ -147,7 +147,7 @@ export function parse<S extends FlagSpecs>(
   if (program.commands) {
     command = words.shift() ?? '';
     const known = Object.keys(program.commands).join(', ');
-    if (!(command in program.commands)) {
+    if (!Object.hasOwn(program.commands, command)) {
       problems.unshift(command ? `unknown command '${command}'; there is ${known}` : `a command is needed: ${known}`);
     }
   }
@@ -206,6 +206,17 @@ export function helpText<S extends FlagSpecs>(program: Program<S>): string {
 /** One Ctrl-C comes twice: the terminal signals the whole process group, and npm passes it on. */
 const sameSignalMs = 1_000;
 
+const drainSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
+/** A program that npm has started ends with npm, also when npm is killed and can tell nobody. */
+function watchParent(gone: () => void): NodeJS.Timeout | undefined {
+  if (!process.env['npm_lifecycle_event']) return undefined;
+  const { ppid } = process;
+  return setInterval(() => {
+    if (process.ppid !== ppid) gone();
+  }, 500).unref();
+}
+
 /** Runs the program to its end and sets the exit code. A second signal while it drains ends it at once. */
 export async function main<S extends FlagSpecs>(program: Program<S>): Promise<void> {
   const parsed = parse(program, process.argv.slice(2), process.env);
@@ -227,7 +238,8 @@ export async function main<S extends FlagSpecs>(program: Program<S>): Promise<vo
     firstSignalAt = Date.now();
     stop.abort(signal);
   };
-  process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
+  for (const name of drainSignals) process.on(name, onSignal);
+  const watch = watchParent(() => stop.abort('the parent is gone'));
   const out = output(parsed.json);
   try {
     const { command, words, flags } = parsed;
@@ -238,6 +250,7 @@ export async function main<S extends FlagSpecs>(program: Program<S>): Promise<vo
     const text = error instanceof Refusal ? error.message : error instanceof Error ? error.stack : error;
     process.stderr.write(`${program.name}: ${String(text)}\n`);
   } finally {
-    process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
+    clearInterval(watch);
+    for (const name of drainSignals) process.off(name, onSignal);
   }
 }

@@ -125,6 +125,8 @@ function poolThat(
           if (isLossy && text === 'COMMIT') return atCommit(client, async () => client.query(text));
           return client.query<Record<string, unknown>>(text, values);
         },
+        on: (event, listener) => client.on(event, listener),
+        off: (event, listener) => client.off(event, listener),
         release: (destroy?: boolean) => {
           if (destroy) lossy.destroyed += 1;
           client.release(destroy);

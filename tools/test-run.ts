@@ -28,7 +28,12 @@ export async function runFiles(files: readonly string[], options: RunOptions): P
   const waiting = [...files];
   const worker = async (): Promise<void> => {
     for (let file = waiting.shift(); file && !options.signal.aborted; file = waiting.shift()) {
-      const result = await runFile(file, options);
+      const began = Date.now();
+      const name = file;
+      const stillAtIt = setInterval(() => {
+        options.progress(`...      ${name} (${Math.round((Date.now() - began) / 1000)} s so far)`);
+      }, 15_000);
+      const result = await runFile(file, options).finally(() => clearInterval(stillAtIt));
       results.push(result);
       const verdict = result.failures.length > 0 ? `${result.failures.length} FAILED` : 'ok';
       options.progress(`${verdict.padEnd(8)} ${file} (${result.passed} passed, ${(result.ms / 1000).toFixed(1)} s)`);

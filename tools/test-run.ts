@@ -29,9 +29,9 @@ export async function runFiles(files: readonly string[], options: RunOptions): P
   const worker = async (): Promise<void> => {
     for (let file = waiting.shift(); file && !options.signal.aborted; file = waiting.shift()) {
       const began = Date.now();
-      const name = file;
+      const running = file;
       const stillAtIt = setInterval(() => {
-        options.progress(`...      ${name} (${Math.round((Date.now() - began) / 1000)} s so far)`);
+        options.progress(`...      ${running} (${Math.round((Date.now() - began) / 1000)} s so far)`);
       }, 15_000);
       const result = await runFile(file, options).finally(() => clearInterval(stillAtIt));
       results.push(result);

@@ -72,11 +72,13 @@ for (const killAt of ['http:committed', 'http:half-written']) {
     const next = await startOrders(url);
     const raw = await exchange(next.http, request(killAt));
     assert.equal(statusOf(raw), 201);
-    if (killAt === 'http:half-written') assert.ok(part.length > 100 && raw.startsWith(part) && raw !== part, part);
+    await next.stop();
+    // How much of it arrives is up to the network: a reset may even take back what was sent. Never the whole.
+    if (killAt === 'http:half-written')
+      assert.ok(part.length < raw.length && 'HTTP/1.1 201'.startsWith(part.slice(0, 12)), part);
     else assert.equal(part, '');
     const { rowCount } = await pool.query(`SELECT 1 FROM twiceproof.idempotency_keys WHERE idem_key = $1`, [killAt]);
     assert.equal(rowCount, 1);
-    await next.stop();
   });
 }
 test('each of these was one order', async () => {

@@ -236,10 +236,10 @@ export async function main<S extends FlagSpecs>(program: Program<S>): Promise<vo
     if (stop.signal.aborted && Date.now() - firstSignalAt < sameSignalMs) return;
     if (stop.signal.aborted) process.exit(signal === 'SIGINT' ? 130 : 143);
     firstSignalAt = Date.now();
-    stop.abort(signal);
+    stop.abort(new Error(signal));
   };
   for (const name of drainSignals) process.on(name, onSignal);
-  const watch = watchParent(() => stop.abort('the parent is gone'));
+  const watch = watchParent(() => stop.abort(new Error('the parent is gone')));
   const out = output(parsed.json);
   try {
     const { command, words, flags } = parsed;

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import pg from 'pg';
 import { EXIT, main, Refusal, type Context, type FlagSpecs } from '@twiceproof/program';
-import { createBaseline, createOperations, type Operations } from './operations.ts';
+import { baselines, createBaseline, createOperations, type Operations } from './operations.ts';
 import { migrateOrders } from './schema.ts';
 import { serve } from './serve.ts';
 
@@ -30,7 +30,7 @@ const flags = {
   },
   baseline: {
     type: 'choice',
-    choices: ['none', 'outbox-only'],
+    choices: baselines,
     help: 'WITHOUT the idempotency check, to measure its price',
   },
   connections: { type: 'integer', default: 10, min: 1, max: 1_000, help: 'to the database, at most' },
@@ -117,7 +117,11 @@ function chooseOperations(
   warn: (line: string) => void,
 ): Operations {
   if (!baseline) return createOperations(pool, shape);
-  const missing = baseline === 'none' ? 'idempotency and without the outbox' : 'idempotency';
+  const missing = {
+    'no-database': 'idempotency, and keeps nothing',
+    none: 'idempotency and without the outbox',
+    'outbox-only': 'idempotency',
+  }[baseline];
   warn(`WARNING: this runs without ${missing}. A repeated request is a second order. For measuring only.`);
   return createBaseline(pool, baseline);
 }

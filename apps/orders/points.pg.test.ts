@@ -37,11 +37,14 @@ async function supervise(name: string, killAt?: string) {
 }
 
 const points = [
+  'transaction:before-begin',
   'edge:before-claim',
   'edge:claimed',
+  'outbox:appended',
   'edge:handled',
   'edge:answer-stored',
   'transaction:commit-about-to-be-sent',
+  'transaction:commit-sent',
   'http:committed',
   'http:half-written',
 ];

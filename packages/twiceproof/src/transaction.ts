@@ -69,6 +69,7 @@ async function attemptOnce<T>(
   work: (tx: Tx) => Promise<T>,
   settings: Required<TransactionOptions>,
 ): Promise<Attempt<T>> {
+  await point('transaction:before-begin');
   const client = await connectQuietly(pool);
   let ended = false;
   let commitSent: { xid: string; value: T } | undefined;
@@ -83,7 +84,7 @@ async function attemptOnce<T>(
     const value = await work(tx);
     commitSent = { xid, value };
     await point('transaction:commit-about-to-be-sent');
-    const { command } = await client.query('COMMIT');
+    const [{ command }] = await Promise.all([client.query('COMMIT'), point('transaction:commit-sent')]);
     client.release();
     if (command === 'COMMIT') return { outcome: 'committed', value };
     const detail = 'a statement had failed and the failure was not passed on; nothing was written';

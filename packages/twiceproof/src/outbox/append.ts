@@ -1,5 +1,6 @@
 import { TwiceproofError } from '../errors.ts';
 import type { Message, MessageId } from '../message.ts';
+import { point } from '../points.ts';
 import { quotedSchema } from '../schema-name.ts';
 import { requireTransaction, type Tx } from '../tx.ts';
 import { uuidv7 } from '../uuid.ts';
@@ -47,8 +48,11 @@ export function createOutbox(options: OutboxOptions): Outbox {
         messages.map(({ payload }) => toBuffer(payload)),
         messages.map(({ headers }) => (headers ? JSON.stringify(headers) : null)),
       ]);
-      if (rowCount === messages.length) return ids;
-      throw new TwiceproofError('TP_SCHEMA_VERSION', `${rowCount} of ${messages.length} messages were written`);
+      if (rowCount !== messages.length) {
+        throw new TwiceproofError('TP_SCHEMA_VERSION', `${rowCount} of ${messages.length} messages were written`);
+      }
+      await point('outbox:appended');
+      return ids;
     },
   };
 }

@@ -22,27 +22,33 @@ export const topic = 'order.events';
 /** Writes the messages in the transaction, or not at all in a baseline without an outbox. */
 export type Append = (tx: Tx, messages: readonly Message[]) => Promise<unknown>;
 
-export async function createOrders(tx: Tx, append: Append, commands: readonly Create[]): Promise<Outcome<Created>[]> {
+/** A new order comes to the same whatever is in the database, so all of it can be said beforehand. */
+export function planOrder({ tenant, account_id, amount_cents }: Create) {
+  const order_id = uuidv7();
   const status = 'created';
-  const ids = commands.map(() => uuidv7());
-  await tx.query(
-    `INSERT INTO orders (order_id, tenant, account_id, amount_cents, status)
-       SELECT id, tenant, account, amount, 'created'
-       FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[]) AS o (id, tenant, account, amount)`,
-    [
-      ids,
-      commands.map(({ tenant }) => tenant),
-      commands.map(({ account_id }) => account_id),
-      commands.map(({ amount_cents }) => amount_cents),
-    ],
-  );
-  await append(
-    tx,
-    commands.map(({ account_id, amount_cents }, n) =>
-      event(ids[n]!, 'order.created', { order_id: ids[n]!, account_id, amount_cents, status, version: 1 }),
-    ),
-  );
-  return ids.map((order_id) => ({ code: 201, result: { order_id, status } }));
+  return {
+    outcome: { code: 201, result: { order_id, status } },
+    row: { order_id, tenant, account_id, amount_cents, status },
+    messages: [event(order_id, 'order.created', { order_id, account_id, amount_cents, status, version: 1 })],
+  };
+}
+
+export const orderColumns = {
+  order_id: 'uuid',
+  tenant: 'text',
+  account_id: 'bigint',
+  amount_cents: 'bigint',
+  status: 'text',
+} as const;
+
+const columnList = Object.keys(orderColumns).join(', ');
+export const insertOrders = `INSERT INTO orders (${columnList}) SELECT ${columnList} FROM won RETURNING 1`;
+
+export async function createOrder(tx: Tx, append: Append, command: Create): Promise<Outcome<Created>> {
+  const { outcome, row, messages } = planOrder(command);
+  await tx.query(`INSERT INTO orders (${columnList}) VALUES ($1, $2, $3, $4, $5)`, Object.values(row));
+  await append(tx, messages);
+  return outcome;
 }
 
 /** No order twice in one call. */

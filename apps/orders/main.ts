@@ -1,6 +1,9 @@
 /** `npm run orders`: takes orders over HTTP and gRPC, each once, whatever is repeated. */
 import { once } from 'node:events';
 import pg from 'pg';
+import { createKeySweeper } from 'twiceproof/edge/key-sweeper';
+import { createPendingGuard } from 'twiceproof/edge/pending-guard';
+import type { Service } from 'twiceproof/service';
 import { EXIT, main, Refusal, type Context, type FlagSpecs } from '@twiceproof/program';
 import { baselines, createBaseline, createOperations, type Operations } from './operations.ts';
 import { migrateOrders } from './schema.ts';
@@ -34,6 +37,20 @@ const flags = {
     help: 'WITHOUT the idempotency check, to measure its price',
   },
   connections: { type: 'integer', default: 10, min: 1, max: 1_000, help: 'to the database, at most' },
+  'retention-hours': {
+    type: 'integer',
+    default: 72,
+    min: 1,
+    max: 87_600,
+    help: 'how long a key is kept, and a request may be repeated',
+  },
+  'max-pending': {
+    type: 'integer',
+    default: 5_000_000,
+    min: 1,
+    max: 1_000_000_000,
+    help: 'unpublished messages from which on new requests are told to come again',
+  },
   'grace-ms': {
     type: 'integer',
     default: 10_000,
@@ -61,9 +78,17 @@ async function run({ flags: given, output, signal }: Context<typeof flags>): Pro
   const pool = openPool(given['database-url'], given.connections, output.progress);
   try {
     await prepare(pool);
+    const retentionMs = given['retention-hours'] * 3_600_000;
+    const guard = createPendingGuard({ pool, maxPending: given['max-pending'] });
+    const sweeper = createKeySweeper({
+      pool,
+      retentionMs,
+      onError: (error) => output.progress(`orders: expired keys wait: ${String(error)}`),
+    });
+    const services = runServices([guard, sweeper]);
     const serving = await serve({
       pool,
-      operations: chooseOperations(pool, given, output.progress),
+      operations: chooseOperations({ pool, retentionMs, admits: guard.admits }, given, output.progress),
       host: given.host,
       ports: { http: given.port, grpc: given['grpc-port'], admin: given['admin-port'] },
       log: output.progress,
@@ -75,10 +100,22 @@ async function run({ flags: given, output, signal }: Context<typeof flags>): Pro
     output.progress('stopping ...');
     const finished = await serving.drain(given['grace-ms']);
     if (!finished) output.progress('not all was finished in time; what was cut off may be repeated with its key.');
+    await services.stop();
     return EXIT.ok;
   } finally {
     await pool.end();
   }
+}
+
+function runServices(services: readonly Service[]): { stop(): Promise<void> } {
+  const stopping = new AbortController();
+  const running = Promise.all(services.map(async (service) => service.run(stopping.signal)));
+  return {
+    stop: async () => {
+      stopping.abort();
+      await running;
+    },
+  };
 }
 
 function openPool(url: string | undefined, max: number, log: (line: string) => void): pg.Pool {
@@ -112,16 +149,16 @@ async function prepare(pool: pg.Pool): Promise<void> {
 }
 
 function chooseOperations(
-  pool: pg.Pool,
+  edge: { pool: pg.Pool; retentionMs: number; admits: () => boolean },
   { shape, baseline }: Context<typeof flags>['flags'],
   warn: (line: string) => void,
 ): Operations {
-  if (!baseline) return createOperations(pool, shape);
+  if (!baseline) return createOperations(edge, shape);
   const missing = {
     'no-database': 'idempotency, and keeps nothing',
     none: 'idempotency and without the outbox',
     'outbox-only': 'idempotency',
   }[baseline];
   warn(`WARNING: this runs without ${missing}. A repeated request is a second order. For measuring only.`);
-  return createBaseline(pool, baseline);
+  return createBaseline(edge.pool, baseline);
 }

@@ -1,9 +1,19 @@
-import { groupOperation, handlerOperation, type Operation, type Outcome } from 'twiceproof/edge';
+import { groupOperation, handlerOperation, plannedOperation, type Operation, type Outcome } from 'twiceproof/edge';
 import { createOutbox } from 'twiceproof/outbox';
 import { transaction, type Pool } from 'twiceproof/transaction';
 import type { Tx } from 'twiceproof/tx';
 import type { Create, SetStatus } from './commands.ts';
-import { createOrders, setStatuses, topic, type Append, type Created, type StatusSet } from './effects.ts';
+import {
+  createOrder,
+  insertOrders,
+  orderColumns,
+  planOrder,
+  setStatuses,
+  topic,
+  type Append,
+  type Created,
+  type StatusSet,
+} from './effects.ts';
 
 export interface Operations {
   create: Operation<Create, Created>;
@@ -15,30 +25,36 @@ export const baselines = ['no-database', 'none', 'outbox-only'] as const;
 export type Baseline = (typeof baselines)[number];
 
 const names = { create: 'orders.create', setStatus: 'orders.set-status' };
-const { append } = createOutbox({ topics: [topic] });
+const outbox = createOutbox({ topics: [topic] });
 
 /** The same operations in either shape. */
-export function createOperations(pool: Pool, shape: Shape): Operations {
-  if (shape === 'group') {
+export function createOperations(
+  { pool, ...limits }: { pool: Pool; retentionMs?: number; admits?: () => boolean },
+  shape: Shape,
+): Operations {
+  const create = { pool, ...limits, name: names.create };
+  const setStatus = { pool, ...limits, name: names.setStatus };
+  if (shape === 'handler') {
     return {
-      create: groupOperation({ pool, name: names.create, effects: (tx, all) => createOrders(tx, append, all) }),
-      setStatus: groupOperation({
-        pool,
-        name: names.setStatus,
-        effects: (tx, all) => setStatuses(tx, append, all),
-        // One statement cannot change a row twice, and each change is an event of its own.
-        exclusive: ({ order_id }) => order_id,
-      }),
+      create: handlerOperation({ ...create, execute: async (tx, one) => createOrder(tx, outbox.append, one) }),
+      setStatus: handlerOperation({ ...setStatus, execute: async (tx, one) => setOne(tx, outbox.append, one) }),
     };
   }
   return {
-    create: handlerOperation({ pool, name: names.create, execute: async (tx, one) => createOne(tx, append, one) }),
-    setStatus: handlerOperation({ pool, name: names.setStatus, execute: async (tx, one) => setOne(tx, append, one) }),
+    create: plannedOperation({
+      ...create,
+      plan: planOrder,
+      columns: orderColumns,
+      statement: insertOrders,
+      outbox,
+    }),
+    setStatus: groupOperation({
+      ...setStatus,
+      effects: (tx, all) => setStatuses(tx, outbox.append, all),
+      // One statement cannot change a row twice, and each change is an event of its own.
+      exclusive: ({ order_id }) => order_id,
+    }),
   };
-}
-
-async function createOne(tx: Tx, how: Append, command: Create): Promise<Outcome<Created>> {
-  return (await createOrders(tx, how, [command]))[0]!;
 }
 
 async function setOne(tx: Tx, how: Append, command: SetStatus): Promise<Outcome<StatusSet>> {
@@ -56,12 +72,12 @@ export function createBaseline(pool: Pool & Tx, baseline: Baseline): Operations 
   const run = async <T>(work: (tx: Tx, how: Append) => Promise<Outcome<T>>) => {
     const { code, result } =
       baseline === 'outbox-only'
-        ? await transaction(pool, async (tx) => work(tx, append))
+        ? await transaction(pool, async (tx) => work(tx, outbox.append))
         : await work(baseline === 'none' ? pool : nothing, noOutbox);
     return { outcome: 'answered' as const, code, result, version: 1, replayed: false };
   };
   return {
-    create: { name: names.create, run: async (_, command) => run(async (tx, how) => createOne(tx, how, command)) },
+    create: { name: names.create, run: async (_, command) => run(async (tx, how) => createOrder(tx, how, command)) },
     setStatus: { name: names.setStatus, run: async (_, command) => run(async (tx, how) => setOne(tx, how, command)) },
   };
 }

@@ -64,6 +64,10 @@ export const errorTable = {
     retryable: false,
     todo: 'The transaction may or may not be committed. Look for its effect before you do it again, or do it again under the same key.',
   },
+  TP_PLAN_NOT_KEPT: {
+    retryable: false,
+    todo: "The operation's statement must write and return one row for each row of `won`. Where that depends on the data, use `groupOperation`. Nothing was written.",
+  },
   TP_KEY_COLLISION: {
     retryable: false,
     todo: 'Use another idempotency key. Two different keys have the same hash, which should not happen in our lifetime: please report it.',

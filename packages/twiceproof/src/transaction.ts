@@ -1,23 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { connectQuietly, durableCommit, isPassing, isServerError, type Pool, type PoolClient } from './connection.ts';
 import { TwiceproofError } from './errors.ts';
 import { point } from './points.ts';
 import type { KnowsItsState, Tx } from './tx.ts';
 
-/** What we need of a `pg` pool. */
-export interface Pool {
-  connect(): Promise<PoolClient>;
-}
-
-export interface PoolClient extends Tx {
-  query(
-    text: string,
-    values?: unknown[],
-  ): Promise<{ rows: Record<string, unknown>[]; rowCount: number | null; command?: string }>;
-  /** With `true` the connection is closed instead of being used again. */
-  release(destroy?: boolean): void;
-  on?(event: 'error', listener: () => void): unknown;
-  off?(event: 'error', listener: () => void): unknown;
-}
+export type { Pool, PoolClient } from './connection.ts';
 
 export interface TransactionOptions {
   /** Defaults to READ COMMITTED. */
@@ -106,24 +93,10 @@ async function enter(client: PoolClient, localSettings: Readonly<Record<string, 
   const names = Object.keys(localSettings);
   const settings = names.map((_, n) => `, set_config($${2 * n + 1}, $${2 * n + 2}, true)`).join('');
   const { rows } = await client.query(
-    `SELECT pg_current_xact_id()::text AS xid${settings}`,
+    `SELECT pg_current_xact_id()::text AS xid, ${durableCommit}${settings}`,
     names.flatMap((name) => [name, localSettings[name]]),
   );
   return String(rows[0]?.['xid']);
-}
-
-/** A connection that breaks between two queries tells so by an event, and one that nobody listens to ends the process. */
-async function connectQuietly(pool: Pool): Promise<PoolClient> {
-  const client = await pool.connect();
-  const ignore = (): void => {};
-  const { release } = client;
-  client.on?.('error', ignore);
-  client.release = (destroy) => {
-    client.off?.('error', ignore);
-    client.release = release;
-    release.call(client, destroy);
-  };
-  return client;
 }
 
 async function rollBack(client: PoolClient): Promise<void> {
@@ -133,17 +106,6 @@ async function rollBack(client: PoolClient): Promise<void> {
   } catch {
     client.release(true);
   }
-}
-
-/** The server has answered, so the transaction is over, and rolled back. Anything else is the connection's. */
-function isServerError(error: unknown): boolean {
-  const code = (error as { code?: unknown }).code;
-  // 57P01 to 57P03: the server ends the connection, perhaps between the commit and its answer.
-  return typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code) && !code.startsWith('57P') && !code.startsWith('08');
-}
-
-function isPassing(error: unknown): boolean {
-  return ['40001', '40P01'].includes(String((error as { code?: unknown }).code));
 }
 
 async function settleUnknown<T>(

@@ -8,6 +8,7 @@ import { migrate } from '../migrations/migrate.ts';
 import type { Tx } from '../tx.ts';
 import { createGroupEdge } from './group.ts';
 import { createHandlerEdge } from './handler.ts';
+import { createPlannedEdge } from './planned.ts';
 import type { Reply } from './reply.ts';
 
 const { url } = await testDatabase();
@@ -47,12 +48,12 @@ async function effect(tx: Tx, world: string, requests: readonly Request[]): Prom
     await tx.query('INSERT INTO effects VALUES ($1, $2, $3, $4)', [world, tenant, key, body]);
   }
   if (requests.some(({ behaviour }) => behaviour === 'fails')) throw new Error('as it should');
-  return requests.map(({ tenant, body }) => ({
-    code: 201,
-    headers: null,
-    body: Buffer.from(`tenant ${tenant}, body ${body}, ${Math.random()}`),
-    version: 1,
-  }));
+  return requests.map(({ tenant, body }) => answerTo(tenant, body));
+}
+
+function answerTo(tenant: number, body: number): Answer {
+  const text = `tenant ${tenant}, body ${body}, ${Math.random()}`;
+  return { code: 201, headers: null, body: Buffer.from(text), version: 1 };
 }
 
 function intentOf(world: string, { tenant, key, body }: Request): Intent {
@@ -71,7 +72,27 @@ const shapes: Record<string, (world: string) => Run> = {
     const edges = pools.map((each) => createGroupEdge<Request>({ pool: each, effects, lanes: 2 }));
     return async (asked) => edges[asked.process]!.run(intentOf(world, asked), asked);
   },
+  planned: (world) => {
+    const edges = pools.map((each) =>
+      createPlannedEdge<Request, Planned>({
+        pool: each,
+        lanes: 2,
+        columns: { world: 'text', tenant: 'int', key: 'int', body: 'int', behaviour: 'text' },
+        // The server fails, or is slow, for who is meant to.
+        statement: `INSERT INTO effects SELECT world, tenant, key, body FROM won
+          WHERE CASE behaviour WHEN 'fails' THEN 1 / (tenant - tenant) = 0
+            WHEN 'is slow' THEN pg_sleep(0.005) IS NOT NULL ELSE true END RETURNING 1`,
+        plan: ({ tenant, key, body, behaviour }) => ({
+          answer: answerTo(tenant, body),
+          row: { world, tenant, key, body, behaviour },
+        }),
+      }),
+    );
+    return async (asked) => edges[asked.process]!.run(intentOf(world, asked), asked);
+  },
 };
+
+type Planned = Omit<Request, 'process' | 'late'> & { world: string };
 
 interface Told {
   request: Request;

@@ -18,12 +18,23 @@ interface Waiting<C> extends Entry<C> {
 
 type Follower<C> = Omit<Waiting<C>, 'followers'>;
 
-export interface QueueSettings<C> extends EdgeLimits {
-  lanes: number;
-  maxBatch: number;
-  maxQueue: number;
+export interface QueueOptions<C> {
+  /**
+   * Commands with the same value never share a batch and keep the order in which they came: for effects that cannot
+   * change one row twice in a statement. Defaults to none.
+   */
   exclusive?: (command: C) => string;
+  /** How many batches may be under way at once. More lanes make smaller batches: on 2 cores two were slower than one. Defaults to 1. */
+  lanes?: number;
+  /** Defaults to 256. */
+  maxBatch?: number;
+  /** How many may wait; beyond that a request is told to come again. Defaults to 10,000. */
+  maxQueue?: number;
 }
+
+export const queueDefaults = { lanes: 1, maxBatch: 256, maxQueue: 10_000 };
+
+export type QueueSettings<C> = EdgeLimits & QueueOptions<C> & typeof queueDefaults;
 
 /**
  * Gathers intents and hands them to `runBatch` when a lane is free. An intent is in exactly one of three places: in

@@ -3,20 +3,11 @@ import { createKeyStore, type KeyStore } from '../idempotency/statements.ts';
 import { point } from '../points.ts';
 import { transaction, type Pool } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
-import { createQueue, type Entry } from './group-queue.ts';
-import {
-  boundedWaits,
-  busy,
-  edgeDefaults,
-  isLockTimeout,
-  keptAnswer,
-  refusal,
-  replay,
-  type EdgeLimits,
-  type Reply,
-} from './reply.ts';
+import { settleOrSplit, type Settled } from './batch.ts';
+import { createQueue, queueDefaults, type Entry, type QueueOptions } from './group-queue.ts';
+import { boundedWaits, edgeDefaults, keptAnswer, refusal, replay, type EdgeLimits, type Reply } from './reply.ts';
 
-export interface GroupEdgeOptions<C> extends Partial<EdgeLimits> {
+export interface GroupEdgeOptions<C> extends Partial<EdgeLimits>, QueueOptions<C> {
   pool: Pool;
   /** Defaults to `twiceproof`. */
   schema?: string;
@@ -27,17 +18,6 @@ export interface GroupEdgeOptions<C> extends Partial<EdgeLimits> {
    * the command that caused it stands alone.
    */
   effects(tx: Tx, commands: readonly C[]): Promise<readonly Answer[]>;
-  /**
-   * Commands with the same value never share a batch and keep the order in which they came: for effects that cannot
-   * change one row twice in a statement. Defaults to none.
-   */
-  exclusive?: (command: C) => string;
-  /** How many batches may be under way at once. More lanes make smaller batches: on 2 cores two were slower than one. Defaults to 1. */
-  lanes?: number;
-  /** Defaults to 256. */
-  maxBatch?: number;
-  /** How many may wait; beyond that a request is told to come again. Defaults to 10,000. */
-  maxQueue?: number;
 }
 
 export interface GroupEdge<C> {
@@ -48,44 +28,22 @@ export interface GroupEdge<C> {
   run(intent: Intent, command: C): Promise<Reply>;
 }
 
-const defaults = { ...edgeDefaults, lanes: 1, maxBatch: 256, maxQueue: 10_000 };
+const defaults = { ...edgeDefaults, ...queueDefaults };
 
 export function createGroupEdge<C>(options: GroupEdgeOptions<C>): GroupEdge<C> {
   const settings = { ...defaults, ...options };
   const store = createKeyStore(options.schema);
-  const queue = createQueue<C>(settings, async (batch) => runBatch(batch, settings, store));
+  const queue = createQueue<C>(settings, async (batch) =>
+    settleOrSplit(batch, settings.waitMs, async (part, lockWaitMs) =>
+      transaction(settings.pool, async (tx) => settleBatch(tx, part, settings, store), {
+        localSettings: boundedWaits(settings, lockWaitMs),
+      }),
+    ),
+  );
   return { run: async (intent, command) => queue.add(intent, command) };
 }
 
 type Settings<C> = typeof defaults & GroupEdgeOptions<C>;
-type Settled = Reply | Error | 'again';
-
-/** What becomes of each entry, at the same index. Never rejects: an error of the batch is found out to be somebody's. */
-async function runBatch<C>(batch: readonly Entry<C>[], settings: Settings<C>, store: KeyStore): Promise<Settled[]> {
-  try {
-    return await transaction(settings.pool, (tx) => settleBatch(tx, batch, settings, store), {
-      localSettings: boundedWaits(settings.waitMs),
-    });
-  } catch (cause) {
-    const error = cause instanceof Error ? cause : new Error(String(cause));
-    if (batch.length === 1) return [isLockTimeout(error) ? busy : error];
-    // A server that cannot be reached is nobody's fault, and halves would not reach it either.
-    if (!isOfOneIntent(error)) return batch.map(() => error);
-    const middle = Math.ceil(batch.length / 2);
-    const first = await runBatch(batch.slice(0, middle), settings, store);
-    return [...first, ...(await runBatch(batch.slice(middle), settings, store))];
-  }
-}
-
-/** Errors that a server answered to a statement, and those of the operation's own code. */
-function isOfOneIntent(error: Error): boolean {
-  const { code = '' } = error as { code?: string };
-  return (
-    code !== 'TP_COMMIT_UNKNOWN' &&
-    !/^(08|53|57|58)|^E[A-Z]+$/.test(code) &&
-    !/Connection terminated|timeout/.test(error.message)
-  );
-}
 
 async function settleBatch<C>(
   tx: Tx,

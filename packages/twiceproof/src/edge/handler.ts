@@ -96,7 +96,7 @@ async function runOnce(
     }
   };
   try {
-    return await transaction(pool, attempt, { localSettings: boundedWaits(limits.waitMs) });
+    return await transaction(pool, attempt, { localSettings: boundedWaits(limits) });
   } catch (error) {
     if (isLockTimeout(error)) return busy;
     throw error;

@@ -17,6 +17,8 @@ export interface KeySweeperOptions {
   pauseMs?: number;
   /** Pause when the whole table was looked through and nothing was old. Defaults to 60,000. */
   idlePauseMs?: number;
+  /** A pass that failed, because the database was away for example; the next one comes after `idlePauseMs`. */
+  onError?: (error: unknown) => void;
 }
 
 const defaults = { retentionMs: 72 * 3_600_000, keysInPass: 200, blocksInPass: 64, pauseMs: 20, idlePauseMs: 60_000 };
@@ -51,7 +53,10 @@ export function createKeySweeper(options: KeySweeperOptions): Service & { remove
 
   async function run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      const result = await runOnce();
+      const result = await runOnce().catch((error: unknown) => {
+        options.onError?.(error);
+        return 'idle' as const;
+      });
       const pause = (result === 'idle' ? idlePauseMs : pauseMs) * (0.5 + Math.random());
       await delay(pause, undefined, { signal }).catch(() => {});
     }

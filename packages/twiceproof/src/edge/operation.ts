@@ -2,6 +2,7 @@ import { hash } from 'node:crypto';
 import type { Answer, Intent } from '../idempotency/intent.ts';
 import type { Tx } from '../tx.ts';
 import { createGroupEdge, type GroupEdgeOptions } from './group.ts';
+import { createPlannedEdge, type Plan, type PlannedEdgeOptions } from './planned.ts';
 import { createHandlerEdge, type HandlerEdgeOptions } from './handler.ts';
 import type { Reply } from './reply.ts';
 
@@ -68,6 +69,28 @@ export function groupOperation<Command, Result>(
   const edge = createGroupEdge<Command>({
     ...options,
     effects: async (tx, commands) => (await effects(tx, commands)).map((outcome) => toAnswer(outcome, version)),
+  });
+  return {
+    name,
+    run: async (caller, command) => toOperationReply(await edge.run(toIntent(name, caller, command), command)),
+  };
+}
+
+/**
+ * As `groupOperation`, in one round trip, for what comes to the same whatever is in the database: a new row, a message
+ * that is passed on. The answer is known before, so claims, answers, effects and messages are one statement.
+ */
+export function plannedOperation<Command, Result, Row>(
+  options: Omit<PlannedEdgeOptions<Command, Row>, 'plan'> &
+    Naming & { plan(command: Command): Omit<Plan<Row>, 'answer'> & { outcome: Outcome<Result> } },
+): Operation<Command, Result> {
+  const { name, version = 1, plan } = options;
+  const edge = createPlannedEdge<Command, Row>({
+    ...options,
+    plan: (command) => {
+      const { outcome, ...rest } = plan(command);
+      return { ...rest, answer: toAnswer(outcome, version) };
+    },
   });
   return {
     name,

@@ -5,7 +5,7 @@ import { testDatabase } from '@twiceproof/infra/testing';
 import { migrate } from '../migrations/migrate.ts';
 import { createOutbox } from '../outbox/append.ts';
 import type { Tx } from '../tx.ts';
-import { groupOperation, handlerOperation, type Operation, type Outcome } from './operation.ts';
+import { groupOperation, handlerOperation, plannedOperation, type Operation, type Outcome } from './operation.ts';
 import { createPendingGuard } from './pending-guard.ts';
 
 const { url } = await testDatabase();
@@ -15,8 +15,11 @@ await migrate(pool, { shards: 2 });
 const outbox = createOutbox({ topics: ['t'] });
 const guard = createPendingGuard({ pool, maxPending: 5 });
 
+await pool.query('CREATE TABLE sent (n int)');
+const message = (n: number) => ({ topic: 't', aggregateId: `a${n}`, type: 'sent', payload: Buffer.from('x') });
+
 async function send(tx: Tx, n: number): Promise<Outcome<number>> {
-  await outbox.append(tx, [{ topic: 't', aggregateId: `a${n}`, type: 'sent', payload: Buffer.from('x') }]);
+  await outbox.append(tx, [message(n)]);
   return { code: 201, result: n };
 }
 
@@ -31,6 +34,15 @@ const shapes: Record<string, Operation<number, number>> = {
       for (const n of commands) outcomes.push(await send(tx, n));
       return outcomes;
     },
+  }),
+  planned: plannedOperation<number, number, { n: number }>({
+    pool,
+    name: 'planned',
+    admits: guard.admits,
+    outbox,
+    columns: { n: 'int' },
+    statement: 'INSERT INTO sent SELECT n FROM won RETURNING 1',
+    plan: (n) => ({ outcome: { code: 201, result: n }, row: { n }, messages: [message(n)] }),
   }),
 };
 

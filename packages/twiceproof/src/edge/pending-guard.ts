@@ -31,9 +31,12 @@ export function createPendingGuard(options: PendingGuardOptions): Service & { ad
 
   async function run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
+      const began = performance.now();
       // A database that is away is the edge's own trouble, and it will say so itself.
       await runOnce().catch(() => {});
-      await delay(pollIntervalMs * (0.75 + Math.random() / 2), undefined, { signal }).catch(() => {});
+      // Counting takes longer the more is pending: never more than a twentieth of the time.
+      const pauseMs = Math.max(pollIntervalMs, 20 * (performance.now() - began));
+      await delay(pauseMs * (0.75 + Math.random() / 2), undefined, { signal }).catch(() => {});
     }
   }
 

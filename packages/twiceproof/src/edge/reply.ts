@@ -42,9 +42,9 @@ export const edgeDefaults: EdgeLimits = {
 export const busy: Reply = { outcome: 'busy', retryAfterMs: 1_000 };
 
 /** For every transaction of the edge. */
-export function boundedWaits(waitMs: number): Record<string, string> {
+export function boundedWaits({ waitMs }: EdgeLimits, lockWaitMs = waitMs): Record<string, string> {
   return {
-    lock_timeout: String(waitMs),
+    lock_timeout: String(lockWaitMs),
     // A process that stands still inside the transaction would hold its keys for as long as it stands.
     idle_in_transaction_session_timeout: String(2 * waitMs),
   };

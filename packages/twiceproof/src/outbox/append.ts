@@ -27,44 +27,76 @@ export interface Outbox {
    * published in either order.
    */
   append(tx: Tx, messages: readonly Message[]): Promise<MessageId[]>;
+  /** Checks the messages and gives them their ids, for a statement that writes them together with other rows. */
+  prepare(messages: readonly Message[]): PreparedMessages;
+}
+
+export interface PreparedMessages {
+  ids: MessageId[];
+  /** As in `messageColumns`: a list for each column. */
+  columns: unknown[][];
 }
 
 export function createOutbox(options: OutboxOptions): Outbox {
   const schema = quotedSchema(options.schema);
-  const statement = appendStatement(schema);
+  const statement = insertMessages(
+    schema,
+    `unnest(${messageColumns.map(({ type }, n) => `$${n + 1}::${type}[]`).join(', ')})
+       WITH ORDINALITY AS m (${messageColumns.map(({ name }) => name).join(', ')}, n)`,
+  );
   const topics = new Set(options.topics);
   const newId = options.newId ?? uuidv7;
-  return {
-    async append(tx, messages) {
-      for (const message of messages) checkMessage(message, topics, options.limits);
-      await requireTransaction(tx, schema);
-      if (messages.length === 0) return [];
-      const ids = messages.map(() => newId());
-      const { rowCount } = await tx.query(statement, [
+
+  function prepare(messages: readonly Message[]): PreparedMessages {
+    for (const message of messages) checkMessage(message, topics, options.limits);
+    const ids = messages.map(() => newId());
+    return {
+      ids,
+      columns: [
         messages.map(({ topic }) => topic),
         messages.map(({ aggregateId }) => aggregateId),
         ids,
         messages.map(({ type }) => type),
         messages.map(({ payload }) => toBuffer(payload)),
         messages.map(({ headers }) => (headers ? JSON.stringify(headers) : null)),
-      ]);
-      if (rowCount !== messages.length) {
-        throw new TwiceproofError('TP_SCHEMA_VERSION', `${rowCount} of ${messages.length} messages were written`);
-      }
-      await point('outbox:appended');
-      return ids;
-    },
-  };
+      ],
+    };
+  }
+
+  async function append(tx: Tx, messages: readonly Message[]): Promise<MessageId[]> {
+    const { ids, columns } = prepare(messages);
+    await requireTransaction(tx, schema);
+    if (messages.length === 0) return [];
+    const { rowCount } = await tx.query(statement, columns);
+    if (rowCount !== messages.length) {
+      throw new TwiceproofError('TP_SCHEMA_VERSION', `${rowCount} of ${messages.length} messages were written`);
+    }
+    await point('outbox:appended');
+    return ids;
+  }
+
+  return { append, prepare };
 }
 
-/** The shard comes from the hash of the aggregate, and not from Kafka's: shards and partitions must not go together. */
-function appendStatement(schema: string): string {
-  return `INSERT INTO ${schema}.outbox (shard, topic, aggregate_id, msg_id, event_type, payload, headers)
-    SELECT (hashtextextended(aggregate_id COLLATE "C", 0) & 9223372036854775807) % shards,
-           topic, aggregate_id, msg_id, event_type, payload, headers
-    FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::bytea[], $6::json[])
-           WITH ORDINALITY AS m (topic, aggregate_id, msg_id, event_type, payload, headers, n),
-         ${schema}.settings
+/** What a statement that writes messages needs of each of them, in this order. */
+export const messageColumns = [
+  { name: 'topic', type: 'text' },
+  { name: 'aggregate_id', type: 'text' },
+  { name: 'msg_id', type: 'uuid' },
+  { name: 'event_type', type: 'text' },
+  { name: 'payload', type: 'bytea' },
+  { name: 'headers', type: 'json' },
+] as const;
+
+/**
+ * Writes the rows of `source`, which has the columns above and `n`, in the order of `n`. The shard comes from the hash of
+ * the aggregate, and not from Kafka's: shards and partitions must not go together.
+ */
+export function insertMessages(schema: string, source: string): string {
+  const columns = messageColumns.map(({ name }) => name).join(', ');
+  return `INSERT INTO ${schema}.outbox (shard, ${columns})
+    SELECT (hashtextextended(aggregate_id COLLATE "C", 0) & 9223372036854775807) % shards, ${columns}
+    FROM ${source}, ${schema}.settings
     ORDER BY n`;
 }
 

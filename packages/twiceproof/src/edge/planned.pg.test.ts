@@ -1,0 +1,241 @@
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import pg from 'pg';
+import { testDatabase } from '@twiceproof/infra/testing';
+import type { Pool, PoolClient } from '../connection.ts';
+import { createKeyStore } from '../idempotency/statements.ts';
+import { migrate } from '../migrations/migrate.ts';
+import { createOutbox } from '../outbox/append.ts';
+import { uuidv7 } from '../uuid.ts';
+import { plannedOperation, type OperationReply } from './operation.ts';
+import type { PlannedEdgeOptions } from './planned.ts';
+
+const { url } = await testDatabase();
+/** Two pools stand for two processes: nothing in memory is shared but the database. */
+const pools = [0, 1].map(() => new pg.Pool({ connectionString: url, max: 4 }));
+const [pool] = pools as [pg.Pool, pg.Pool];
+after(async () => Promise.all(pools.map(async (each) => each.end())));
+await migrate(pool);
+await pool.query(
+  'CREATE TABLE orders (order_id uuid PRIMARY KEY, name text NOT NULL, amount int NOT NULL CHECK (amount <> 13))',
+);
+const outbox = createOutbox({ topics: ['order.events'] });
+
+interface Create {
+  name: string;
+  amount: number;
+}
+interface Row extends Create {
+  order_id: string;
+}
+
+function orders(n = 0, options: Partial<PlannedEdgeOptions<Create, Row>> = {}) {
+  return plannedOperation<Create, { order_id: string }, Row>({
+    pool: pools[n]!,
+    name: 'orders.create',
+    columns: { order_id: 'uuid', name: 'text', amount: 'int' },
+    statement: 'INSERT INTO orders SELECT order_id, name, amount FROM won RETURNING 1',
+    outbox,
+    ...options,
+    plan: (command) => {
+      const order_id = uuidv7();
+      const payload = Buffer.alloc(command.amount === 14 ? 2_000_000 : 1);
+      const message = { topic: 'order.events', aggregateId: order_id, type: 'order.created', payload };
+      return { outcome: { code: 201, result: { order_id } }, row: { order_id, ...command }, messages: [message] };
+    },
+  });
+}
+
+function idOf(reply: OperationReply<{ order_id: string }> | undefined): string {
+  assert.ok(reply?.outcome === 'answered' && reply.result, reply?.outcome);
+  return reply.result.order_id;
+}
+
+async function counts(name: string): Promise<{ orders: number; messages: number; keys: number }> {
+  const { rows } = await pool.query<{ orders: number; messages: number; keys: number }>(
+    `SELECT (SELECT count(*)::int FROM orders WHERE name = $1) AS orders,
+       (SELECT count(*)::int FROM twiceproof.outbox JOIN orders ON aggregate_id = order_id::text WHERE name = $1) AS messages,
+       (SELECT count(*)::int FROM twiceproof.idempotency_keys WHERE idem_key LIKE $1 || '-%') AS keys`,
+    [name],
+  );
+  return rows[0]!;
+}
+
+const alice = (key: string) => ({ principal: 'alice', key });
+
+test('many keys, each asked for several times at once in two processes: one order, one message, one answer for each key', async () => {
+  const operations = [orders(0), orders(1)];
+  const asked = Array.from({ length: 1_200 }, (_, n) => ({
+    key: `many-${n % 300}`,
+    operation: operations[n % 7 < 3 ? 0 : 1]!,
+  }));
+  const ids = await Promise.all(
+    asked.map(async ({ key, operation }) => idOf(await operation.run(alice(key), { name: 'many', amount: 1 }))),
+  );
+  const byKey = Map.groupBy(ids, (_, n) => asked[n]!.key);
+  for (const [key, same] of byKey) assert.equal(new Set(same).size, 1, key);
+  assert.equal(new Set(ids).size, 300);
+  assert.deepEqual(await counts('many'), { orders: 300, messages: 300, keys: 300 });
+  const { rowCount } = await pool.query('SELECT 1 FROM twiceproof.answers');
+  assert.equal(rowCount, 0, 'the answers are stored with the claims');
+});
+
+test('one bad intent does not hurt its neighbours, whether the database or the outbox refuses it', async () => {
+  const operation = orders();
+  const replies = await Promise.allSettled(
+    Array.from({ length: 64 }, async (_, n) =>
+      operation.run(alice(`bad-${n}`), { name: 'bad', amount: n === 30 ? 13 : n === 50 ? 14 : 1 }),
+    ),
+  );
+  const failed = replies.flatMap((reply, n) => (reply.status === 'rejected' ? [[n, String(reply.reason)]] : []));
+  assert.match(failed.join('\n'), /^30,.*violates check constraint.*\n50,.*TP_MESSAGE_TOO_LARGE.*$/);
+  assert.deepEqual(await counts('bad'), { orders: 62, messages: 62, keys: 62 });
+  idOf(await operation.run(alice('bad-30'), { name: 'bad', amount: 1 }));
+});
+
+test('another request under the same key is a mismatch, and its plan comes to nothing', async () => {
+  const first = idOf(await orders(0).run(alice('mismatch-1'), { name: 'mismatch', amount: 1 }));
+  assert.equal((await orders(1).run(alice('mismatch-1'), { name: 'mismatch', amount: 2 })).outcome, 'mismatch');
+  assert.equal(idOf(await orders(1).run(alice('mismatch-1'), { name: 'mismatch', amount: 1 })), first);
+  assert.notEqual(
+    idOf(await orders(1).run({ principal: 'bob', key: 'mismatch-1' }, { name: 'mismatch', amount: 2 })),
+    first,
+  );
+  assert.deepEqual(await counts('mismatch'), { orders: 2, messages: 2, keys: 2 });
+});
+
+test('an old UUIDv7 that is not known is expired, and one that is known is replayed, in a batch with others', async () => {
+  const bornAt = Date.now() - 80 * 3_600_000;
+  const [known, unknown] = [uuidv7(bornAt), uuidv7(bornAt)];
+  await orders(0, { now: () => bornAt }).run(alice(known), { name: 'old', amount: 1 });
+  const operation = orders();
+  const replies = await Promise.all(
+    [known, unknown, 'fresh'].map(async (key) => operation.run(alice(key), { name: 'old', amount: 1 })),
+  );
+  assert.deepEqual(
+    replies.map(({ outcome }) => outcome),
+    ['answered', 'expired', 'answered'],
+  );
+  assert.equal((await counts('old')).orders, 2);
+});
+
+for (const [what, statement] of Object.entries({
+  'writes fewer rows': 'INSERT INTO orders SELECT order_id, name, amount FROM won WHERE amount <> 7 RETURNING 1',
+  'does not read won': "INSERT INTO orders VALUES (gen_random_uuid(), 'plan', 7) RETURNING 1",
+})) {
+  test(`a statement that ${what} than it promised is taken back whole, and said to be wrong`, async () => {
+    const operation = orders(0, { statement });
+    if (what === 'does not read won') await orders().run(alice('plan-known'), { name: 'plan-known', amount: 7 });
+    const key = what === 'does not read won' ? 'plan-known' : 'plan-new';
+    await assert.rejects(operation.run(alice(key), { name: 'plan', amount: 7 }), { code: 'TP_PLAN_NOT_KEPT' });
+    assert.equal((await counts('plan')).orders, 0);
+    const { rowCount } = await pool.query("SELECT 1 FROM twiceproof.idempotency_keys WHERE idem_key = 'plan-new'");
+    assert.equal(rowCount, 0);
+  });
+}
+
+test('messages without an outbox are refused, by name', async () => {
+  const { outbox: _, ...options } = { outbox };
+  const operation = orders(0, { ...options, outbox: undefined as never });
+  await assert.rejects(operation.run(alice('no-outbox'), { name: 'none', amount: 1 }), { code: 'TP_OPTION' });
+});
+
+/** A pool whose first connections carry a statement out, or do not, and then break. */
+function poolThatLoses(times: number, isCarriedOut: boolean, thenAway = false): Pool & { sent: number } {
+  const lossy = {
+    sent: 0,
+    async connect(): Promise<PoolClient> {
+      if (thenAway && lossy.sent >= times) throw new Error('connect ECONNREFUSED');
+      const client = await pool.connect();
+      return {
+        query: async (text: string, values?: unknown[]) => {
+          if (!text.startsWith('WITH bounds')) return client.query<Record<string, unknown>>(text, values);
+          lossy.sent += 1;
+          if (lossy.sent > times) return client.query<Record<string, unknown>>(text, values);
+          if (isCarriedOut) await client.query(text, values);
+          throw new Error('Connection terminated unexpectedly');
+        },
+        on: (event, listener) => client.on(event, listener),
+        off: (event, listener) => client.off(event, listener),
+        release: (destroy?: boolean) => client.release(destroy),
+      };
+    },
+  };
+  return lossy;
+}
+
+for (const isCarriedOut of [true, false]) {
+  test(`the connection is lost, and the statement was ${isCarriedOut ? '' : 'not '}carried out: it is sent again, and done once`, async () => {
+    const name = `lost${isCarriedOut ? 1 : 2}`;
+    const lossy = poolThatLoses(2, isCarriedOut);
+    const operation = orders(0, { pool: lossy });
+    const ids = await Promise.all(
+      Array.from({ length: 20 }, async (_, n) =>
+        idOf(await operation.run(alice(`${name}-${n % 10}`), { name, amount: 1 })),
+      ),
+    );
+    assert.equal(new Set(ids).size, 10);
+    assert.ok(lossy.sent >= 3);
+    assert.deepEqual(await counts(name), { orders: 10, messages: 10, keys: 10 });
+    assert.equal(idOf(await orders(1).run(alice(`${name}-0`), { name, amount: 1 })), ids[0]);
+  });
+}
+
+test('nobody can tell what became of it: said so; never said before anything was sent', async () => {
+  const operation = orders(0, { pool: poolThatLoses(1, true, true), outcomeWithinMs: 200 });
+  await assert.rejects(operation.run(alice('unknown-1'), { name: 'unknown', amount: 1 }), {
+    code: 'TP_COMMIT_UNKNOWN',
+  });
+  assert.equal((await counts('unknown')).orders, 1);
+  const away = orders(0, { pool: poolThatLoses(0, true, true) });
+  await assert.rejects(away.run(alice('unknown-2'), { name: 'unknown', amount: 1 }), /ECONNREFUSED/);
+});
+
+test('a key that is held for too long elsewhere is answered as busy, and its neighbours are not', async () => {
+  const holder = await pool.connect();
+  await holder.query('BEGIN');
+  await createKeyStore().claim(holder, [
+    { ...alice('held-1'), operation: 'orders.create', requestHash: Buffer.alloc(32), hashVersion: 1 },
+  ]);
+  const operation = orders(1, { waitMs: 100 });
+  const replies = await Promise.all(
+    [0, 1, 2].map(async (n) => operation.run(alice(`held-${n}`), { name: 'held', amount: 1 })),
+  );
+  assert.deepEqual(
+    replies.map(({ outcome }) => outcome),
+    ['answered', 'busy', 'answered'],
+  );
+  await holder.query('ROLLBACK');
+  holder.release();
+  idOf(await operation.run(alice('held-1'), { name: 'held', amount: 1 }));
+  assert.equal((await counts('held')).orders, 3);
+});
+
+test('a server that says nothing is given up in time, and the outcome is said to be unknown', async () => {
+  const holder = await pool.connect();
+  await holder.query('BEGIN');
+  await holder.query('LOCK TABLE orders IN ACCESS EXCLUSIVE MODE');
+  const operation = orders(1, { waitMs: 50, outcomeWithinMs: 100 });
+  await assert.rejects(operation.run(alice('silent-1'), { name: 'silent', amount: 1 }), { code: 'TP_COMMIT_UNKNOWN' });
+  await holder.query('ROLLBACK');
+  holder.release();
+  idOf(await operation.run(alice('silent-1'), { name: 'silent', amount: 1 }));
+  assert.equal((await counts('silent')).orders, 1);
+});
+
+test('it is right, and on disk, whatever this user has for defaults', async () => {
+  await pool.query(
+    `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database());
+       EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$`,
+  );
+  const strict = [0, 1].map(() => new pg.Pool({ connectionString: url, max: 2 }));
+  const statement = `INSERT INTO orders SELECT order_id, current_setting('synchronous_commit'), amount FROM won RETURNING 1`;
+  const operations = strict.map((each) => orders(0, { pool: each, statement, lanes: 2 }));
+  await Promise.all(
+    Array.from({ length: 400 }, async (_, n) =>
+      operations[n % 2]!.run(alice(`strict-${n % 100}`), { name: 'ignored', amount: 1 }),
+    ),
+  );
+  await Promise.all(strict.map(async (each) => each.end()));
+  assert.deepEqual([(await counts('on')).orders, (await counts('off')).orders], [100, 0]);
+});

@@ -1,0 +1,234 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { connectQuietly, durableCommit, isPassing, isServerError, type Pool, type PoolClient } from '../connection.ts';
+import { TwiceproofError } from '../errors.ts';
+import type { Answer } from '../idempotency/intent.ts';
+import {
+  answeredClaimColumns,
+  answeredClaims,
+  claimAnswered,
+  createKeyStore,
+  type KeyStore,
+} from '../idempotency/statements.ts';
+import type { Message } from '../message.ts';
+import { insertMessages, messageColumns, type Outbox } from '../outbox/append.ts';
+import { point } from '../points.ts';
+import { quotedSchema } from '../schema-name.ts';
+import type { Tx } from '../tx.ts';
+import { settleOrSplit, type Settled } from './batch.ts';
+import { failureOf } from './failure.ts';
+import type { GroupEdge } from './group.ts';
+import { createQueue, queueDefaults, type Entry, type QueueOptions } from './group-queue.ts';
+import { edgeDefaults, keptAnswer, refusal, replay, type EdgeLimits } from './reply.ts';
+
+/** What a command comes to if it is the first with its key. */
+export interface Plan<Row> {
+  answer: Answer;
+  row: Row;
+  messages?: readonly Message[];
+}
+
+export interface PlannedEdgeOptions<C, Row> extends Partial<EdgeLimits>, QueueOptions<C> {
+  pool: Pool;
+  /** Defaults to `twiceproof`. */
+  schema?: string;
+  /** Made before anybody knows whether the command is the first: it reads nothing, and changes nothing. */
+  plan(command: C): Plan<Row>;
+  /** The columns of a planned row, with their SQL types. */
+  columns: Readonly<Record<keyof Row & string, string>>;
+  /**
+   * One INSERT, UPDATE or DELETE that carries the plans out. It reads them from `won`, which has the columns above, and
+   * only the rows whose command is the first with its key. It must write one row for each and return each
+   * (`RETURNING 1`): a plan that comes to nothing would leave an answer that is not true, so then the batch fails.
+   */
+  statement: string;
+  /** Needed where plans have messages. They are written when every row is, so the rows are locked by then. */
+  outbox?: Outbox;
+  /** How long to go on asking what became of a statement whose answer was lost. Defaults to 10,000. */
+  outcomeWithinMs?: number;
+}
+
+const defaults = { ...edgeDefaults, ...queueDefaults, outcomeWithinMs: 10_000 };
+
+/**
+ * Group commit in one round trip, for operations whose answer is known beforehand: claims, answers, effects and messages
+ * are one statement, which is a transaction by itself. A process that stops at any moment holds no lock, and a
+ * statement whose answer was lost is simply sent again: its claims tell whether it was carried out.
+ */
+export function createPlannedEdge<C, Row>(options: PlannedEdgeOptions<C, Row>): GroupEdge<C> {
+  const settings = { ...defaults, ...options };
+  const store = createKeyStore(options.schema);
+  const text = plannedStatement(quotedSchema(options.schema), options.columns, options.statement);
+  const queue = createQueue<C>(settings, async (batch) => {
+    // Made once: what is sent again must be the same.
+    const plans = new Map(batch.map((entry) => [entry, settings.plan(entry.command)]));
+    return settleOrSplit(batch, settings.waitMs, async (part, lockWaitMs) =>
+      untilAnswered(settings, async (client) => settle(client, part, plans, { ...settings, lockWaitMs }, store, text)),
+    );
+  });
+  return { run: async (intent, command) => queue.add(intent, command) };
+}
+
+type Settings<C, Row> = typeof defaults & PlannedEdgeOptions<C, Row> & { lockWaitMs: number };
+
+async function settle<C, Row>(
+  client: Tx,
+  batch: readonly Entry<C>[],
+  plans: ReadonlyMap<Entry<C>, Plan<Row>>,
+  settings: Settings<C, Row>,
+  store: KeyStore,
+  text: string,
+): Promise<Settled[]> {
+  await point('edge:before-claim');
+  const refused = new Map(batch.map((entry) => [entry, refusal(entry.intent, settings)]));
+  const claimable = batch.filter((entry) => !refused.get(entry));
+  const won = claimable.length > 0 ? await carryOut(client, claimable, plans, settings, text) : new Set<string>();
+  const losers = batch.filter(({ hash }) => !won.has(hash));
+  // In a statement of its own: in that of the claim, the row of another may not be visible.
+  const known =
+    losers.length > 0
+      ? await store.read(
+          client,
+          losers.map(({ intent }) => intent),
+        )
+      : undefined;
+  return batch.map((entry) => {
+    if (won.has(entry.hash)) return { outcome: 'answered', answer: plans.get(entry)!.answer, replayed: false };
+    const before = known?.get(entry.hash);
+    if (before) return replay(before);
+    // Not there any more, though it was a moment ago: it has just expired, and can be claimed now.
+    return refused.get(entry) ?? 'again';
+  });
+}
+
+/** Answers the key hashes of those that were the first. */
+async function carryOut<C, Row>(
+  client: Tx,
+  batch: readonly Entry<C>[],
+  plans: ReadonlyMap<Entry<C>, Plan<Row>>,
+  settings: Settings<C, Row>,
+  text: string,
+): Promise<Set<string>> {
+  const planned = batch.map((entry) => ({ intent: entry.intent, ...plans.get(entry)! }));
+  const claims = planned.map(({ intent, answer }) => ({ intent, answer: keptAnswer(answer, settings) }));
+  const messages = planned.flatMap((plan, n) => (plan.messages ?? []).map((message) => ({ n: n + 1, message })));
+  const prepared = prepareMessages(
+    messages.map(({ message }) => message),
+    settings.outbox,
+  );
+  const columns = Object.keys(settings.columns) as (keyof Row)[];
+  const values = [
+    String(settings.lockWaitMs),
+    ...answeredClaims(claims),
+    ...columns.map((name) => planned.map(({ row }) => row[name])),
+    messages.map(({ n }) => n),
+    ...prepared,
+  ];
+  const [{ rows }] = await Promise.all([client.query(text, values), point('edge:statement-sent')]);
+  return new Set(rows.map((row) => String(row['key_hash'])));
+}
+
+function prepareMessages(messages: readonly Message[], outbox: Outbox | undefined): unknown[][] {
+  if (outbox) return outbox.prepare(messages).columns;
+  if (messages.length === 0) return messageColumns.map(() => []);
+  throw new TwiceproofError('TP_OPTION', '`plan` gives messages, and there is no `outbox` to check and write them');
+}
+
+/**
+ * The parts run in this order because each needs rows of the one before: the bounds on waiting, the claims in the order of
+ * their hashes, the effects of those that were won, the messages when all effects are done. That the effects are as
+ * many as the claims is tested at the end, by a cast that fails and takes everything back with it.
+ */
+function plannedStatement(schema: string, rowColumns: Readonly<Record<string, string>>, effects: string): string {
+  const rows = Object.entries(rowColumns).map(([name, type]) => ({ name, type }));
+  const input = [...answeredClaimColumns, ...rows];
+  const names = (columns: readonly { name: string }[]) => columns.map(({ name }) => `"${name}"`).join(', ');
+  const parameters = (columns: readonly { type: string }[], from: number) =>
+    columns.map(({ type }, n) => `$${from + n}::${type}[]`).join(', ');
+  const firstOfMessages = 2 + input.length;
+  return `WITH bounds AS MATERIALIZED (
+      SELECT set_config('lock_timeout', $1, true), ${durableCommit}
+    ), input AS MATERIALIZED (
+      SELECT i.* FROM bounds, unnest(${parameters(input, 2)}) WITH ORDINALITY AS i (${names(input)}, twiceproof_n)
+    ), claimed AS (
+      ${claimAnswered(schema, 'input')}
+    ), won AS MATERIALIZED (
+      SELECT ${names([...rows, { name: 'twiceproof_n' }])} FROM input JOIN claimed USING (key_hash)
+      ORDER BY twiceproof_n
+    ), effects AS (
+      ${effects}
+    ), written AS MATERIALIZED (
+      SELECT CASE WHEN rows = plans THEN true
+        ELSE format('twiceproof: the statement wrote %s rows for %s plans', rows, plans)::boolean END AS all_of_it
+      FROM (SELECT (SELECT count(*) FROM effects) AS rows, (SELECT count(*) FROM claimed) AS plans) AS counted
+    ), messages AS (
+      ${insertMessages(
+        schema,
+        `(SELECT m.* FROM written, won, unnest($${firstOfMessages}::int[], ${parameters(messageColumns, firstOfMessages + 1)})
+           WITH ORDINALITY AS m (of, ${names(messageColumns)}, n)
+         WHERE m.of = won.twiceproof_n AND written.all_of_it) AS m`,
+      )}
+    )
+    SELECT key_hash FROM written LEFT JOIN claimed ON written.all_of_it`;
+}
+
+/**
+ * Runs `work` on a connection, outside a transaction, and again when the connection is lost. Only for what can be sent
+ * twice because it carries its own claim.
+ */
+async function untilAnswered<T>(
+  { pool, waitMs, outcomeWithinMs }: { pool: Pool; waitMs: number; outcomeWithinMs: number },
+  work: (client: Tx) => Promise<T>,
+): Promise<T> {
+  const deadline = performance.now() + outcomeWithinMs;
+  /** Why it is not known whether an attempt was carried out. */
+  let unknown: unknown;
+  for (let pauseMs = 10; ; pauseMs = Math.min(pauseMs * 2, 500)) {
+    const attempt = await attemptOnce(pool, work, 2 * waitMs);
+    if ('value' in attempt) return attempt.value;
+    const { error, wasConnected } = attempt;
+    const isLost = !wasConnected || (!isServerError(error) && failureOf(error) === 'unavailable');
+    if (isLost && wasConnected) unknown = error;
+    const mayGoOn = isPassing(error) || (isLost && unknown !== undefined);
+    if (!mayGoOn) throw asNamed(error);
+    if (performance.now() > deadline) throw unknown === undefined ? error : outcomeUnknown(unknown);
+    await delay(pauseMs * (0.5 + Math.random()));
+  }
+}
+
+async function attemptOnce<T>(
+  pool: Pool,
+  work: (client: Tx) => Promise<T>,
+  withinMs: number,
+): Promise<{ value: T } | { error: unknown; wasConnected: boolean }> {
+  let client: PoolClient | undefined;
+  try {
+    client = await connectQuietly(pool);
+    const value = await endsWithin(work(client), withinMs);
+    client.release();
+    return { value };
+  } catch (error) {
+    client?.release(!isServerError(error));
+    return { error, wasConnected: client !== undefined };
+  }
+}
+
+/** A server that has fallen silent answers nothing, not even an error; and a table that is being altered makes us wait before our bounds are set. */
+async function endsWithin<T>(work: Promise<T>, ms: number): Promise<T> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error('Connection terminated: the server did not answer in time')), ms);
+  try {
+    return await Promise.race([work, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function outcomeUnknown(cause: unknown): TwiceproofError {
+  const detail = 'the connection was lost in the middle of a statement, and nobody could tell what became of it';
+  return new TwiceproofError('TP_COMMIT_UNKNOWN', detail, { cause });
+}
+
+function asNamed(error: unknown): unknown {
+  const found = /"twiceproof: (.*)"/.exec(String((error as { message?: unknown }).message));
+  return found ? new TwiceproofError('TP_PLAN_NOT_KEPT', found[1]!, { cause: error }) : error;
+}

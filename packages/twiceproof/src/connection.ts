@@ -5,15 +5,23 @@ export interface Pool {
   connect(): Promise<PoolClient>;
 }
 
+export interface QueryResult {
+  rows: Record<string, unknown>[];
+  rowCount: number | null;
+  command?: string;
+}
+
 export interface PoolClient extends Tx {
-  query(
-    text: string,
-    values?: unknown[],
-  ): Promise<{ rows: Record<string, unknown>[]; rowCount: number | null; command?: string }>;
+  query(text: string, values?: unknown[]): Promise<QueryResult>;
   /** With `true` the connection is closed instead of being used again. */
   release(destroy?: boolean): void;
   on?(event: 'error', listener: () => void): unknown;
   off?(event: 'error', listener: () => void): unknown;
+}
+
+/** What a `pg` client can do besides: a statement with a name is parsed once on a connection, and soon planned once. */
+export interface NamesStatements {
+  query(statement: { name: string; text: string; values: unknown[] }): Promise<QueryResult>;
 }
 
 /** A connection that breaks between two queries tells so by an event, and one that nobody listens to ends the process. */

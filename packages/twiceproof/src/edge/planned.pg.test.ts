@@ -168,7 +168,7 @@ for (const isCarriedOut of [true, false]) {
   test(`the connection is lost, and the statement was ${isCarriedOut ? '' : 'not '}carried out: it is sent again, and done once`, async () => {
     const name = `lost${isCarriedOut ? 1 : 2}`;
     const lossy = poolThatLoses(2, isCarriedOut);
-    const operation = orders(0, { pool: lossy });
+    const operation = orders(0, { pool: lossy, named: false });
     const ids = await Promise.all(
       Array.from({ length: 20 }, async (_, n) =>
         idOf(await operation.run(alice(`${name}-${n % 10}`), { name, amount: 1 })),
@@ -182,7 +182,7 @@ for (const isCarriedOut of [true, false]) {
 }
 
 test('nobody can tell what became of it: said so; never said before anything was sent', async () => {
-  const operation = orders(0, { pool: poolThatLoses(1, true, true), outcomeWithinMs: 200 });
+  const operation = orders(0, { pool: poolThatLoses(1, true, true), named: false, outcomeWithinMs: 200 });
   await assert.rejects(operation.run(alice('unknown-1'), { name: 'unknown', amount: 1 }), {
     code: 'TP_COMMIT_UNKNOWN',
   });
@@ -221,6 +221,45 @@ test('a server that says nothing is given up in time, and the outcome is said to
   holder.release();
   idOf(await operation.run(alice('silent-1'), { name: 'silent', amount: 1 }));
   assert.equal((await counts('silent')).orders, 1);
+});
+
+test('a plan that was made for an empty table does not stay when the table has grown', async () => {
+  await pool.query('CREATE TABLE stock (item int PRIMARY KEY, taken int NOT NULL) WITH (autovacuum_enabled = off)');
+  await pool.query('INSERT INTO stock VALUES (1, 0)');
+  await pool.query('ANALYZE stock');
+  let hours = 0;
+  const one = new pg.Pool({ connectionString: url, max: 1 });
+  const operation = plannedOperation<{ item: number }, null, { item: number }>({
+    pool: one,
+    name: 'stock.take',
+    now: () => hours * 3_600_000,
+    columns: { item: 'int' },
+    statement: 'UPDATE stock SET taken = taken + 1 FROM won WHERE stock.item = won.item RETURNING 1',
+    plan: (row) => ({ outcome: { code: 200, result: null }, row }),
+  });
+  let asked = 0;
+  const take = async (times: number): Promise<void> => {
+    for (let n = 0; n < times; n += 1) await operation.run(alice(`stock-${(asked += 1)}`), { item: 1 });
+  };
+  const scans = async (): Promise<number> => {
+    await one.query('SELECT pg_stat_force_next_flush()');
+    const { rows } = await one.query<{ n: number }>(
+      `SELECT seq_scan::int AS n FROM pg_stat_user_tables WHERE relname = 'stock'`,
+    );
+    return rows[0]!.n;
+  };
+  await take(10);
+  await pool.query('INSERT INTO stock SELECT n, 0 FROM generate_series(2, 50_000) AS n');
+  const empty = await scans();
+  await take(10);
+  const grown = await scans();
+  assert.ok(grown - empty >= 10, 'the trap is real: it reads the whole table, as it did when that had one row');
+  hours = 1;
+  await take(1); // The last one with the old plan; then its connection is closed.
+  const closed = await scans();
+  await take(10);
+  assert.equal((await scans()) - closed, 0);
+  await one.end();
 });
 
 test('it is right, and on disk, whatever this user has for defaults', async () => {

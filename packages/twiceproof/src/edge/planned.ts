@@ -1,5 +1,14 @@
+import { hash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { connectQuietly, durableCommit, isPassing, isServerError, type Pool, type PoolClient } from '../connection.ts';
+import {
+  connectQuietly,
+  durableCommit,
+  isPassing,
+  isServerError,
+  type NamesStatements,
+  type Pool,
+  type PoolClient,
+} from '../connection.ts';
 import { TwiceproofError } from '../errors.ts';
 import type { Answer } from '../idempotency/intent.ts';
 import {
@@ -13,7 +22,6 @@ import type { Message } from '../message.ts';
 import { insertMessages, messageColumns, type Outbox } from '../outbox/append.ts';
 import { point } from '../points.ts';
 import { quotedSchema } from '../schema-name.ts';
-import type { Tx } from '../tx.ts';
 import { settleOrSplit, type Settled } from './batch.ts';
 import { failureOf } from './failure.ts';
 import type { GroupEdge } from './group.ts';
@@ -43,11 +51,21 @@ export interface PlannedEdgeOptions<C, Row> extends Partial<EdgeLimits>, QueueOp
   statement: string;
   /** Needed where plans have messages. They are written when every row is, so the rows are locked by then. */
   outbox?: Outbox;
+  /**
+   * The statement is given a name, so that the server parses it once on a connection. Say false behind a pooler in
+   * transaction mode that does not carry names along, or with a client that has none. Defaults to true.
+   */
+  named?: boolean;
   /** How long to go on asking what became of a statement whose answer was lost. Defaults to 10,000. */
   outcomeWithinMs?: number;
 }
 
-const defaults = { ...edgeDefaults, ...queueDefaults, outcomeWithinMs: 10_000 };
+const defaults = { ...edgeDefaults, ...queueDefaults, named: true, outcomeWithinMs: 10_000 };
+/**
+ * A plan that was made while a table was empty reads it from end to end, and is kept when the table has grown (seen: 2 s
+ * for a batch instead of 1.3 ms). So a connection with such plans is closed after this time.
+ */
+const plansKeptMs = 60_000;
 
 /**
  * Group commit in one round trip, for operations whose answer is known beforehand: claims, answers, effects and messages
@@ -71,7 +89,7 @@ export function createPlannedEdge<C, Row>(options: PlannedEdgeOptions<C, Row>): 
 type Settings<C, Row> = typeof defaults & PlannedEdgeOptions<C, Row> & { lockWaitMs: number };
 
 async function settle<C, Row>(
-  client: Tx,
+  client: PoolClient,
   batch: readonly Entry<C>[],
   plans: ReadonlyMap<Entry<C>, Plan<Row>>,
   settings: Settings<C, Row>,
@@ -102,7 +120,7 @@ async function settle<C, Row>(
 
 /** Answers the key hashes of those that were the first. */
 async function carryOut<C, Row>(
-  client: Tx,
+  client: PoolClient,
   batch: readonly Entry<C>[],
   plans: ReadonlyMap<Entry<C>, Plan<Row>>,
   settings: Settings<C, Row>,
@@ -123,9 +141,23 @@ async function carryOut<C, Row>(
     messages.map(({ n }) => n),
     ...prepared,
   ];
-  const [{ rows }] = await Promise.all([client.query(text, values), point('edge:statement-sent')]);
+  const sent = settings.named
+    ? (client as unknown as NamesStatements).query({ name: nameOf(text), text, values })
+    : client.query(text, values);
+  const [{ rows }] = await Promise.all([sent, point('edge:statement-sent')]);
   return new Set(rows.map((row) => String(row['key_hash'])));
 }
+
+/** By its text, because two operations may share a connection. */
+function nameOf(text: string): string {
+  const known = names.get(text);
+  if (known !== undefined) return known;
+  const name = `twiceproof_${hash('sha256', text, 'hex').slice(0, 16)}`;
+  names.set(text, name);
+  return name;
+}
+
+const names = new Map<string, string>();
 
 function prepareMessages(messages: readonly Message[], outbox: Outbox | undefined): unknown[][] {
   if (outbox) return outbox.prepare(messages).columns;
@@ -151,39 +183,38 @@ function plannedStatement(schema: string, rowColumns: Readonly<Record<string, st
       SELECT i.* FROM bounds, unnest(${parameters(input, 2)}) WITH ORDINALITY AS i (${names(input)}, twiceproof_n)
     ), claimed AS (
       ${claimAnswered(schema, 'input')}
+    ), joined AS MATERIALIZED (
+      SELECT input.*, claimed.key_hash IS NOT NULL AS is_won FROM input FULL JOIN claimed USING (key_hash)
     ), won AS MATERIALIZED (
-      SELECT ${names([...rows, { name: 'twiceproof_n' }])} FROM input JOIN claimed USING (key_hash)
-      ORDER BY twiceproof_n
+      SELECT ${names([...rows, { name: 'twiceproof_n' }])} FROM joined WHERE is_won ORDER BY twiceproof_n
     ), effects AS (
       ${effects}
     ), written AS MATERIALIZED (
       SELECT CASE WHEN rows = plans THEN true
         ELSE format('twiceproof: the statement wrote %s rows for %s plans', rows, plans)::boolean END AS all_of_it
       FROM (SELECT (SELECT count(*) FROM effects) AS rows, (SELECT count(*) FROM claimed) AS plans) AS counted
+    ), of_won AS MATERIALIZED (
+      SELECT m.*, won.twiceproof_n FROM won FULL JOIN
+        unnest($${firstOfMessages}::bigint[], ${parameters(messageColumns, firstOfMessages + 1)})
+        WITH ORDINALITY AS m (of, ${names(messageColumns)}, n) ON m.of = won.twiceproof_n
     ), messages AS (
-      ${insertMessages(
-        schema,
-        `(SELECT m.* FROM written, won, unnest($${firstOfMessages}::int[], ${parameters(messageColumns, firstOfMessages + 1)})
-           WITH ORDINALITY AS m (of, ${names(messageColumns)}, n)
-         WHERE m.of = won.twiceproof_n AND written.all_of_it) AS m`,
-      )}
+      ${insertMessages(schema, '(SELECT of_won.* FROM written, of_won WHERE of = twiceproof_n AND all_of_it) AS m')}
     )
     SELECT key_hash FROM written LEFT JOIN claimed ON written.all_of_it`;
 }
+
+type Attempts = Pick<typeof defaults, 'waitMs' | 'outcomeWithinMs' | 'now'> & { pool: Pool };
 
 /**
  * Runs `work` on a connection, outside a transaction, and again when the connection is lost. Only for what can be sent
  * twice because it carries its own claim.
  */
-async function untilAnswered<T>(
-  { pool, waitMs, outcomeWithinMs }: { pool: Pool; waitMs: number; outcomeWithinMs: number },
-  work: (client: Tx) => Promise<T>,
-): Promise<T> {
-  const deadline = performance.now() + outcomeWithinMs;
+async function untilAnswered<T>(attempts: Attempts, work: (client: PoolClient) => Promise<T>): Promise<T> {
+  const deadline = performance.now() + attempts.outcomeWithinMs;
   /** Why it is not known whether an attempt was carried out. */
   let unknown: unknown;
   for (let pauseMs = 10; ; pauseMs = Math.min(pauseMs * 2, 500)) {
-    const attempt = await attemptOnce(pool, work, 2 * waitMs);
+    const attempt = await attemptOnce(attempts, work);
     if ('value' in attempt) return attempt.value;
     const { error, wasConnected } = attempt;
     const isLost = !wasConnected || (!isServerError(error) && failureOf(error) === 'unavailable');
@@ -196,15 +227,14 @@ async function untilAnswered<T>(
 }
 
 async function attemptOnce<T>(
-  pool: Pool,
-  work: (client: Tx) => Promise<T>,
-  withinMs: number,
+  { pool, waitMs, now }: Attempts,
+  work: (client: PoolClient) => Promise<T>,
 ): Promise<{ value: T } | { error: unknown; wasConnected: boolean }> {
   let client: PoolClient | undefined;
   try {
     client = await connectQuietly(pool);
-    const value = await endsWithin(work(client), withinMs);
-    client.release();
+    const value = await endsWithin(work(client), 2 * waitMs);
+    client.release(isPast(client, now()));
     return { value };
   } catch (error) {
     client?.release(!isServerError(error));
@@ -221,6 +251,14 @@ async function endsWithin<T>(work: Promise<T>, ms: number): Promise<T> {
   } finally {
     clearTimeout(timer);
   }
+}
+
+const firstUsedAt = new WeakMap<PoolClient, number>();
+
+function isPast(client: PoolClient, nowMs: number): boolean {
+  const since = firstUsedAt.get(client);
+  if (since === undefined) firstUsedAt.set(client, nowMs);
+  return since !== undefined && nowMs - since > plansKeptMs;
 }
 
 function outcomeUnknown(cause: unknown): TwiceproofError {

@@ -91,12 +91,15 @@ export const messageColumns = [
 /**
  * Writes the rows of `source`, which has the columns above and `n`, in the order of `n`. The shard comes from the hash of
  * the aggregate, and not from Kafka's: shards and partitions must not go together.
+ *
+ * LIMIT 1 tells the planner what it cannot know of a table that was never analysed: without, it takes the one row for
+ * thousands, and to save the sort of so many it compares every message of a batch with every claim (7 ms for 200).
  */
 export function insertMessages(schema: string, source: string): string {
   const columns = messageColumns.map(({ name }) => name).join(', ');
   return `INSERT INTO ${schema}.outbox (shard, ${columns})
     SELECT (hashtextextended(aggregate_id COLLATE "C", 0) & 9223372036854775807) % shards, ${columns}
-    FROM ${source}, ${schema}.settings
+    FROM ${source}, (SELECT shards FROM ${schema}.settings LIMIT 1) AS settings
     ORDER BY n`;
 }
 

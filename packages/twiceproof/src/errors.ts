@@ -56,6 +56,10 @@ export const errorTable = {
     retryable: false,
     todo: 'Pass the client on which BEGIN was sent, or the handle that `transaction` gives you; not a pool.',
   },
+  TP_OTHER_CONNECTION: {
+    retryable: false,
+    todo: 'Send the statement through the `tx` that the handler was given: by another connection it would stay when the rest is rolled back.',
+  },
   TP_COMMIT_WAS_ROLLBACK: {
     retryable: false,
     todo: 'A statement failed and the code went on as if it had not. Let its error pass, or use a savepoint. Nothing was written.',
@@ -74,7 +78,7 @@ export const errorTable = {
   },
   TP_SCHEMA_NAME: {
     retryable: false,
-    todo: 'Use lower-case letters, digits and underscores, a letter or underscore first, 63 characters at most.',
+    todo: 'Use lower-case letters, digits and underscores, a letter or underscore first, 63 characters at most; not pg_... or information_schema.',
   },
   TP_SCHEMA_VERSION: {
     retryable: false,

@@ -18,6 +18,7 @@ test('a lost database is told from a lost answer to COMMIT, and both from a bug'
     '57P03',
     '58030',
     '25P03',
+    '25006',
   ];
   for (const code of lost) assert.equal(failureOf(withCode(code)), 'unavailable', code);
   for (const message of [

@@ -10,8 +10,9 @@ export type Failure =
 export function failureOf(error: unknown): Failure {
   const { code, message } = (error ?? {}) as { code?: unknown; message?: unknown };
   if (code === 'TP_COMMIT_UNKNOWN') return 'outcome-unknown';
-  // Classes of SQLSTATE: connection, resources, operator, system; 25P03: we stood still for too long. Then Node's.
-  if (/^(08|53|57|58)[0-9A-Z]{3}$|^25P03$|^E[A-Z]{2,}$/.test(String(code))) return 'unavailable';
+  // Classes of SQLSTATE: connection, resources, operator, system; 25P03: we stood still for too long;
+  // 25006: this is a standby now. Then Node's.
+  if (/^(08|53|57|58)[0-9A-Z]{3}$|^25P03$|^25006$|^E[A-Z]{2,}$/.test(String(code))) return 'unavailable';
   // node-postgres gives these no code.
   const isLost =
     /^Connection terminated|^timeout exceeded when|^Query read timeout|connection error and is not queryable/;

@@ -1,5 +1,6 @@
 import { type Answer, type Intent } from '../idempotency/intent.ts';
 import { createKeyStore, type KeyStore } from '../idempotency/statements.ts';
+import { onItsOwnConnection } from '../own-connection.ts';
 import { point } from '../points.ts';
 import { transaction, type Pool } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
@@ -91,10 +92,8 @@ async function applyEffects<C>(
   settings: Settings<C>,
   store: KeyStore,
 ): Promise<Map<string, Answer>> {
-  const answers = await settings.effects(
-    tx,
-    winners.map(({ command }) => command),
-  );
+  const commands = winners.map(({ command }) => command);
+  const answers = await onItsOwnConnection(settings.pool, async () => settings.effects(tx, commands));
   if (answers.length !== winners.length) {
     throw new Error(
       `effects gave ${answers.length} answers to ${winners.length} commands; each needs one, in their order`,

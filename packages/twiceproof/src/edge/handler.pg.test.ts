@@ -5,6 +5,7 @@ import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
 import type { Answer, Intent } from '../idempotency/intent.ts';
 import { migrate } from '../migrations/migrate.ts';
+import { transaction } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
 import { uuidv7 } from '../uuid.ts';
 import { createHandlerEdge, type HandlerEdgeOptions } from './handler.ts';
@@ -187,4 +188,19 @@ test('an answer that is too large goes to the first caller only, and the work is
     assert.deepEqual([again.code, again.body, { ...again.headers }], [201, null, { ...answerOf(first).headers }]);
   }
   assert.equal(await effects('large'), 1);
+});
+
+test('a handler that asks the pool for another connection is caught, and nothing of it stays', async () => {
+  for (const [name, other] of Object.entries({
+    query: async () => pool.query("INSERT INTO effects VALUES ('other')"),
+    connect: async () => (await pool.connect()).release(),
+    transaction: async () => transaction(pool, async (tx) => tx.query("INSERT INTO effects VALUES ('other')")),
+  })) {
+    const failing = edge().run(intent(`other-${name}`), async (tx) => {
+      await other();
+      return handler('own')(tx);
+    });
+    await assert.rejects(failing, { code: 'TP_OTHER_CONNECTION' }, name);
+  }
+  assert.deepEqual([await effects('own'), await effects('other')], [0, 0]);
 });

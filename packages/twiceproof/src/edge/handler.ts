@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { keyHash, type Answer, type Intent } from '../idempotency/intent.ts';
 import { createKeyStore, type KeyStore } from '../idempotency/statements.ts';
+import { onItsOwnConnection } from '../own-connection.ts';
 import { point } from '../points.ts';
 import { transaction, type Pool } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
@@ -88,7 +89,7 @@ async function runOnce(
       await point('edge:before-claim');
       const claim = refused ? undefined : (await store.claim(tx, [intent])).get(hash);
       await point('edge:claimed');
-      if (claim) return execute(tx, store, claim.id, limits, handler);
+      if (claim) return execute(pool, tx, store, claim.id, limits, handler);
       const known = (await store.read(tx, [intent])).get(hash);
       if (known) return replay(known);
       if (refused) return refused;
@@ -103,8 +104,15 @@ async function runOnce(
   }
 }
 
-async function execute(tx: Tx, store: KeyStore, id: string, limits: EdgeLimits, handler: Handler): Promise<Reply> {
-  const answer = await handler(tx);
+async function execute(
+  pool: Pool,
+  tx: Tx,
+  store: KeyStore,
+  id: string,
+  limits: EdgeLimits,
+  handler: Handler,
+): Promise<Reply> {
+  const answer = await onItsOwnConnection(pool, async () => handler(tx));
   await point('edge:handled');
   await store.store(tx, [{ id, answer: keptAnswer(answer, limits) }]);
   await point('edge:answer-stored');

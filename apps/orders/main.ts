@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import pg from 'pg';
 import { createKeySweeper } from 'twiceproof/edge/key-sweeper';
 import { createPendingGuard } from 'twiceproof/edge/pending-guard';
+import { serverProblems } from 'twiceproof/server';
 import type { Service } from 'twiceproof/service';
 import { EXIT, main, Refusal, type Context, type FlagSpecs } from '@twiceproof/program';
 import { baselines, createBaseline, createOperations, type Operations } from './operations.ts';
@@ -78,6 +79,7 @@ async function run({ flags: given, output, signal }: Context<typeof flags>): Pro
   const pool = openPool(given['database-url'], given.connections, output.progress);
   try {
     await prepare(pool);
+    await requireDurable(pool, output.progress);
     const retentionMs = given['retention-hours'] * 3_600_000;
     const guard = createPendingGuard({ pool, maxPending: given['max-pending'] });
     const sweeper = createKeySweeper({
@@ -107,6 +109,14 @@ async function run({ flags: given, output, signal }: Context<typeof flags>): Pro
   }
 }
 
+async function requireDurable(pool: pg.Pool, warn: (line: string) => void): Promise<void> {
+  const problems = await serverProblems(pool);
+  if (problems.length === 0) return;
+  const text = `The database cannot be trusted: ${problems.join('; ')}.`;
+  if (process.env['NODE_ENV'] !== 'production') return warn(`WARNING: ${text}`);
+  throw new Refusal(text, 'Correct the settings of the server, or use another.', EXIT.environment);
+}
+
 function runServices(services: readonly Service[]): { stop(): Promise<void> } {
   const stopping = new AbortController();
   const running = Promise.all(services.map(async (service) => service.run(stopping.signal)));
@@ -128,6 +138,7 @@ function openPool(url: string | undefined, max: number, log: (line: string) => v
     // Longer than a lock may be waited for. A server that has fallen silent must not hold a lane for ever.
     query_timeout: 15_000,
     application_name: 'orders',
+    keepAlive: true,
   });
   // An idle connection was lost; the pool opens another one when it needs it.
   pool.on('error', (error) => log(`orders: ${error.message}`));

@@ -1,7 +1,15 @@
 import { join } from 'node:path';
-import { Server, ServerCredentials, status, type ServiceDefinition, type ServerUnaryCall } from '@grpc/grpc-js';
+import {
+  logVerbosity,
+  Server,
+  ServerCredentials,
+  setLogVerbosity,
+  status,
+  type Metadata,
+  type ServiceDefinition,
+} from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
-import { grpcOperation, type GrpcAnswer, type ParsedCall, type SeenCall } from 'twiceproof/grpc';
+import { keyedCalls, keyedMethod, type GrpcAnswer, type ParsedCall, type SeenCall } from 'twiceproof/grpc';
 import { isOrderId, validateCreate, validateSetStatus, whatIsWrong, type Create, type SetStatus } from './commands.ts';
 import type { Created, StatusSet } from './effects.ts';
 import type { Operations } from './operations.ts';
@@ -25,22 +33,28 @@ export const ordersService = loadSync(join(import.meta.dirname, 'orders.proto'),
   defaults: true,
 })['twiceproof.orders.v1.Orders'] as ServiceDefinition;
 
+// grpc-js writes metadata that it cannot read to stderr, with its value: that may be a token or a key.
+setLogVerbosity(logVerbosity.NONE);
+
 export interface GrpcOptions {
   operations: Operations;
   observe(seen: SeenCall): void;
 }
 
 export function createGrpcServer({ operations, observe }: GrpcOptions): Server {
-  const server = new Server({ 'grpc.max_receive_message_length': maxMessageBytes });
-  const common = { principal: tenantOf, observe };
-  server.addService(ordersService, {
-    Create: grpcOperation(operations.create, { ...common, parse: parseCreate, render: { 1: renderCreated } }),
-    SetStatus: grpcOperation(operations.setStatus, {
-      ...common,
+  const methods = [
+    keyedMethod(ordersService['Create']!, operations.create, { parse: parseCreate, render: { 1: renderCreated } }),
+    keyedMethod(ordersService['SetStatus']!, operations.setStatus, {
       parse: parseSetStatus,
       render: { 1: renderStatusSet },
     }),
+  ];
+  const server = new Server({
+    'grpc.max_receive_message_length': maxMessageBytes,
+    interceptors: [keyedCalls({ methods, principal: tenantOf, observe })],
   });
+  // No handlers: both methods are keyed.
+  server.addService(ordersService, {});
   return server;
 }
 
@@ -54,7 +68,7 @@ export async function listenGrpc(server: Server, host: string, port: number): Pr
   });
 }
 
-function tenantOf({ metadata }: ServerUnaryCall<unknown, unknown>): string | undefined {
+function tenantOf(metadata: Metadata): string | undefined {
   const values = metadata.get('authorization');
   return values.length === 1 ? demoTenantFrom(values[0]) : undefined;
 }

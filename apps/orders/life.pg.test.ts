@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import http2 from 'node:http2';
 import { connect } from 'node:net';
 import { after, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
+import { startPostgres } from '@twiceproof/infra/postgres';
 import { testDatabase } from '@twiceproof/infra/testing';
 import { bodyOf, exchange, grpcClient, requestText, startOrders, statusOf } from './program-under-test.ts';
 
@@ -116,9 +118,26 @@ test('metrics, livez and readyz are on their own port, and tell of no tenant, ke
   assert.equal((await fetch(`${program.admin}/livez`)).status, 200);
   assert.equal((await fetch(`${program.admin}/readyz`)).status, 200);
   assert.equal((await fetch(`${program.http}/metrics`)).status, 404);
+  await callWithStrangeMetadata(program.grpc);
   await program.stop();
   assert.doesNotMatch(program.stderr(), /canary/);
 });
+
+/** As no gRPC client would send it: not in ASCII. */
+async function callWithStrangeMetadata(address: string): Promise<void> {
+  const session = http2.connect(`http://${address}`);
+  const stream = session.request({
+    ':method': 'POST',
+    ':path': '/twiceproof.orders.v1.Orders/Create',
+    'content-type': 'application/grpc',
+    authorization: 'Bearer canary-\xe9',
+    'idempotency-key': 'canary-\xe9',
+  });
+  stream.end(Buffer.alloc(5));
+  const [headers] = (await once(stream, 'response')) as [http2.IncomingHttpHeaders];
+  assert.equal(headers['twiceproof-problem'], 'unauthenticated');
+  session.close();
+}
 
 test('baselines warn, repeat the work, and are refused in production', async () => {
   for (const [baseline, messages] of [
@@ -144,37 +163,46 @@ test('without its database it says what to do, and does not start', async () => 
   await assert.rejects(startOrders('postgres://x@127.0.0.1:1/x'), /ended with 3.*Check DATABASE_URL/s);
 });
 
-test('two tenants with the same keys never see a byte of each other', async () => {
-  const program = await startOrders(url);
-  const tenants = ['canary-a', 'canary-b'] as const;
-  const keys = Array.from({ length: 1_000 }, (_, n) => `shared-${n}`);
-  /** What is whose by construction: each tenant has its own accounts. */
-  const owners = new Map<string, string>();
-  const ask = async (tenant: (typeof tenants)[number], key: string): Promise<string> => {
-    const response = await fetch(`${program.http}/orders`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${tenant}`, 'idempotency-key': key, 'content-type': 'application/json' },
-      body: JSON.stringify({ account_id: tenants.indexOf(tenant) + 1, amount_cents: 1 }),
-    });
-    assert.equal(response.status, 201);
-    const { order_id } = (await response.json()) as { order_id: string };
-    const owner = owners.get(order_id) ?? tenant;
-    assert.equal(owner, tenant, 'an order of another');
-    owners.set(order_id, owner);
-    return order_id;
-  };
-  for (let from = 0; from < keys.length; from += 50) {
-    const some = keys.slice(from, from + 50).flatMap((key) => tenants.map((tenant) => [tenant, key] as const));
-    const asked = await Promise.all([...some, ...some].map(async ([tenant, key]) => ask(tenant, key)));
-    assert.deepEqual(asked.slice(some.length), asked.slice(0, some.length), 'the same at the second time');
+test('a database that does not keep its word is refused in production, and warned of elsewhere', async () => {
+  const careless = await startPostgres({ settings: { fsync: 'off' } });
+  try {
+    await assert.rejects(startOrders(careless.url, [], { NODE_ENV: 'production' }), /ended with 3.*fsync is off/s);
+    const program = await startOrders(careless.url);
+    assert.match(program.stderr(), /WARNING.*fsync is off/);
+    await program.stop();
+  } finally {
+    await careless.close();
   }
-  assert.equal(owners.size, 2_000);
-  const { rows } = await pool.query(
-    `SELECT tenant, account_id::int, count(*)::int FROM orders WHERE tenant LIKE 'canary-_' GROUP BY 1, 2 ORDER BY 1`,
+});
+
+test('keys that are older than the retention go by themselves', async () => {
+  await pool.query(
+    `INSERT INTO twiceproof.idempotency_keys (key_hash, principal, operation, idem_key, request_hash, hash_version, created_at)
+     SELECT gen_random_uuid(), 'old', 'x', n::text, '', 1, now() - n * interval '1 hour' FROM generate_series(1, 10) AS n`,
   );
-  assert.deepEqual(rows, [
-    { tenant: 'canary-a', account_id: 1, count: 1_000 },
-    { tenant: 'canary-b', account_id: 2, count: 1_000 },
-  ]);
+  const left = async () =>
+    (await pool.query(`SELECT 1 FROM twiceproof.idempotency_keys WHERE principal = 'old'`)).rowCount;
+  const program = await startOrders(url, ['--retention-hours=5']);
+  for (const deadline = Date.now() + 10_000; (await left()) !== 4 && Date.now() < deadline;) await delay(20);
+  await program.stop();
+  assert.equal(await left(), 4);
+});
+
+test('with more unpublished messages than allowed new requests are told to come again, and known ones answered', async () => {
+  const ask = async (http: string, key: string) =>
+    statusOf(await exchange(http, requestText('/orders', { key, body: order })));
+  const before = await startOrders(url);
+  assert.equal(await ask(before.http, 'known'), 201);
+  await before.stop();
+  const program = await startOrders(url, ['--max-pending=1']);
+  for (const deadline = Date.now() + 10_000; Date.now() < deadline;) {
+    if ((await ask(program.http, `new-${Date.now()}`)) === 503) break;
+    await delay(20);
+  }
+  assert.match(
+    await exchange(program.http, requestText('/orders', { key: 'one-more', body: order })),
+    /retry-after: /i,
+  );
+  assert.equal(await ask(program.http, 'known'), 201);
   await program.stop();
 });

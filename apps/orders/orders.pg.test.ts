@@ -123,6 +123,7 @@ test('gRPC refuses in the same way', async () => {
   assert.deepEqual(await refused(order, { ...asTenant('x'), 'idempotency-key': ['a', 'b'] }), [3, 'key-malformed']);
   assert.deepEqual(await refused(order, asTenant('x'.repeat(256))), [3, 'key-malformed']);
   assert.deepEqual(await refused({ ...order, account_id: '9007199254740993' }, asTenant('x')), [3, 'request-invalid']);
+  assert.deepEqual(await refused({}, asTenant('x')), [3, 'request-invalid'], 'a message of no bytes');
   assert.deepEqual(await refused(order, { 'idempotency-key': 'x' }), [16, 'unauthenticated']);
 });
 

@@ -31,6 +31,7 @@ export interface DoorOptions<R> {
 export interface Told {
   answer: HttpAnswer;
   outcome: Seen['outcome'];
+  error?: unknown;
 }
 
 export function told(name: ProblemName, about?: { detail?: string; afterMs?: number }): Told {
@@ -74,15 +75,10 @@ export async function observed<R>(
   work: () => Promise<Told>,
 ): Promise<HttpAnswer> {
   const began = performance.now();
-  let error: unknown;
-  let result: Told;
-  try {
-    result = await work();
-  } catch (cause) {
-    error = cause;
-    result = told(problemOfFailure[failureOf(cause)]);
-  }
-  const { answer, outcome } = result;
+  const { answer, outcome, error } = await work().catch((cause: unknown) => ({
+    ...told(problemOfFailure[failureOf(cause)]),
+    error: cause,
+  }));
   observe?.({
     operation,
     outcome,
@@ -94,8 +90,13 @@ export async function observed<R>(
   return { ...answer, headers: { ...answer.headers, 'idempotent-replayed': 'true' } };
 }
 
-/** The values of Idempotency-Key in Node's `rawHeaders`, one for each line: Node itself would join two into one. */
+/**
+ * The values of Idempotency-Key in Node's `rawHeaders`, one for each line: Node itself would join two into one. Older
+ * Nodes leave out what stands behind the first thousand lines, without a word; a second key may be there, so it is as
+ * if it were.
+ */
 export function keyLinesOf(rawHeaders: readonly string[]): string[] {
+  if (rawHeaders.length >= 2 * maxHeaderLines) return ['', ''];
   const lines: string[] = [];
   for (let n = 0; n < rawHeaders.length; n += 2) {
     const name = rawHeaders[n]!;
@@ -104,4 +105,5 @@ export function keyLinesOf(rawHeaders: readonly string[]): string[] {
   return lines;
 }
 
+const maxHeaderLines = 1_000;
 export const keyHeader = 'idempotency-key';

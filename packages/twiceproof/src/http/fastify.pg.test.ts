@@ -159,6 +159,27 @@ for (const path of ['/handler', '/group', '/fetch/7']) {
   });
 }
 
+test('bytes that are no HTTP, behind a request that is under way: nobody takes the refusal of them for its answer', async () => {
+  const held = Promise.withResolvers<void>();
+  gate = held.promise;
+  entered = Promise.withResolvers();
+  const socket = connect(port, '127.0.0.1');
+  socket.write(requestText('/handler', ['idempotency-key: behind'], 'behind'));
+  await entered.promise;
+  socket.write('\0\r\n\r\n');
+  const received: Buffer[] = [];
+  for await (const piece of socket) received.push(piece as Buffer);
+  assert.equal(Buffer.concat(received).toString(), '');
+  held.resolve();
+  assert.match(await exchange('/handler', ['idempotency-key: behind'], 'behind'), /^HTTP\/1\.1 201 /);
+  assert.equal(await effects('behind'), 1);
+});
+
+test('a request that is no HTTP itself is told so', async () => {
+  const raw = await exchange('/handler', ['idempotency-key: a', 'transfer-encoding: chunked'], 'x');
+  assert.match(raw, /^HTTP\/1\.1 400 /);
+});
+
 test('what the route or the framework refuses is a problem, and the key stays free', async () => {
   const key = ['idempotency-key: free'];
   assert.match(await exchange('/handler', key, 'x'.repeat(21)), /^HTTP\/1\.1 422 [^]*request-invalid[^]*it is long/);
@@ -180,8 +201,8 @@ test('a replay says so where that is asked for', async () => {
   assert.match(await exchange('/told', ['idempotency-key: told'], 'told'), /\r\nidempotent-replayed: true\r\n/);
 });
 
-test('a result of a version that nothing renders is a 500, and is there for the program that can', async () => {
-  assert.match(await exchange('/newer', ['idempotency-key: newer'], 'newer'), /^HTTP\/1\.1 500 /);
+test('a result of a version that nothing renders is never said to be undone, and is there for the program that can', async () => {
+  assert.match(await exchange('/newer', ['idempotency-key: newer'], 'newer'), /^HTTP\/1\.1 503 .*outcome-unknown/s);
   assert.match(await exchange('/handler', ['idempotency-key: newer'], 'newer'), /^HTTP\/1\.1 201 /);
   assert.equal(await effects('newer'), 1);
 });

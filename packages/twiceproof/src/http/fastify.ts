@@ -1,4 +1,5 @@
-import { Readable } from 'node:stream';
+import type { ServerResponse } from 'node:http';
+import { Readable, type Duplex } from 'node:stream';
 import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
 import { point } from '../points.ts';
 import type { HttpAnswer } from './answer.ts';
@@ -19,6 +20,7 @@ export const keyedRoutes: FastifyPluginCallback<{ routes: readonly KeyedRoute[] 
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_, body, parsed) => parsed(null, body));
   server.setErrorHandler((error, _, reply) => send(reply, problemOf(error)));
+  server.server.prependListener('clientError', closeWhereAnAnswerIsOwed);
   for (const { method = 'POST', url, answer, bodyLimitBytes } of routes) {
     server.route({
       method,
@@ -34,6 +36,15 @@ export const keyedRoutes: FastifyPluginCallback<{ routes: readonly KeyedRoute[] 
   }
   done();
 };
+
+/**
+ * Fastify answers bytes that are no HTTP with a 400, at once. If a request before them on the same connection still
+ * waits for its answer, the client takes the 400 for that, though the request is being carried out. So it gets none,
+ * and asks again. (`_httpMessage` is how Node itself knows whose answer is next.)
+ */
+function closeWhereAnAnswerIsOwed(_: Error, socket: Duplex & { _httpMessage?: ServerResponse | null }): void {
+  if (socket._httpMessage?.req.complete) socket.destroy();
+}
 
 /** The header lines as the client has sent them, for `httpOperation`. */
 export function keyLines(request: FastifyRequest): string[] {

@@ -46,11 +46,23 @@ async function answer<R, Command, Result>(
   if ('problem' in parsed) return told(parsed.problem, parsed.detail === undefined ? {} : { detail: parsed.detail });
   const reply = await operation.run(caller, parsed.command);
   if (reply.outcome !== 'answered') return toldOf(reply);
-  const { code, result, version, replayed } = reply;
-  if (result === undefined) return told('answer-not-kept');
-  const render = options.render[version];
-  if (!render) throw new Error(`${operation.name} has a result of version ${version}, which nothing here renders`);
-  const rendered = render({ code, result });
-  requireKeptHeaders(Object.keys(rendered.headers));
-  return { answer: rendered, outcome: replayed ? 'replayed' : 'first' };
+  if (reply.result === undefined) return told('answer-not-kept');
+  try {
+    return { answer: rendered(operation.name, options.render, reply), outcome: reply.replayed ? 'replayed' : 'first' };
+  } catch (error) {
+    // It is done, so nobody may hear that nothing was. Another process may know how to render it.
+    return { ...told('outcome-unknown'), error };
+  }
+}
+
+function rendered<Result>(
+  name: string,
+  renders: HttpOperationOptions<never, never, Result>['render'],
+  { code, result, version }: { code: number; result: Result | undefined; version: number },
+): HttpAnswer {
+  const render = renders[version];
+  if (!render) throw new Error(`${name} has a result of version ${version}, which nothing here renders`);
+  const answered = render({ code, result: result as Result });
+  requireKeptHeaders(Object.keys(answered.headers));
+  return answered;
 }

@@ -24,6 +24,13 @@ const flags = {
     help: 'between intents',
   },
   'timeout-ms': { type: 'integer', min: 1, max: 3_600_000, default: defaults.timeoutMs, help: 'for each request' },
+  'max-waiting': {
+    type: 'integer',
+    min: 1,
+    max: 10_000_000,
+    default: defaults.maxWaiting,
+    help: 'requests that may wait for a connection; the rest is dropped',
+  },
   'principal-header': { type: 'string', default: defaults.principalHeader, help: 'whose keys they are' },
   ledger: { type: 'string', help: 'a new file for every invocation and its outcome' },
   out: { type: 'string', help: 'directory for result.json, histograms.json and plot.svg' },
@@ -74,6 +81,7 @@ function optionsFrom(given: Context<typeof flags>['flags']): LoadOptions {
     seed: given.seed ?? randomInt(2 ** 32),
     spacing: given.spacing,
     timeoutMs: given['timeout-ms'],
+    maxWaiting: given['max-waiting'],
     principalHeader: given['principal-header'],
   };
   const problems = problemsOf(options);

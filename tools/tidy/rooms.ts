@@ -94,6 +94,26 @@ export const rooms: readonly Room[] = [
     each: true,
     mayImport: ['lab/shared', 'node:*', '@twiceproof/infra', '@twiceproof/program', 'pg', '@platformatic/kafka'],
   },
+  // The one room of the lab that uses the others: it needs both doors of Orders, and something that kills and cuts.
+  {
+    name: 'lab/chaos',
+    at: 'lab/chaos/',
+    mayImport: [
+      'lab/supervisor',
+      'lab/proxy',
+      'node:*',
+      '@twiceproof/infra',
+      'pg',
+      '@grpc/grpc-js',
+      '@grpc/proto-loader',
+    ],
+  },
+  // It reads the results of the load generator, which it runs as a process, and draws keys and latencies as that does.
+  {
+    name: 'lab/bench',
+    at: 'lab/bench/',
+    mayImport: ['lab/load', 'node:*', '@twiceproof/infra', '@twiceproof/program', 'pg'],
+  },
 ];
 
 /** What a test may import besides what its room may. Its own room includes that room's side rooms. */

@@ -1,0 +1,130 @@
+/** The programs under test and the load generator, each a process of its own. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import type { Second } from '../load/meter.ts';
+import type { LoadResult } from '../load/result.ts';
+
+const root = join(import.meta.dirname, '../..');
+const stderrChars = 4_096;
+
+interface Child {
+  pid: number;
+  /** SIGTERM; answers when it has ended. */
+  stop(): Promise<void>;
+  /** When it has ended, and all that it printed has been read. */
+  ended: Promise<number | null>;
+  /** The end of what it said to people. */
+  said(): string;
+}
+
+function startProgram(
+  script: string,
+  args: readonly string[],
+  options: { env?: NodeJS.ProcessEnv; onLine(line: Record<string, unknown>): void },
+): Child {
+  const child = spawn(process.execPath, ['--conditions=twiceproof-source', join(root, script), '--json', ...args], {
+    cwd: root,
+    env: { ...ownEnvironment(), ...options.env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let said = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    said = (said + text).slice(-stderrChars);
+  });
+  createInterface({ input: child.stdout }).on('line', (text) => {
+    options.onLine(JSON.parse(text) as Record<string, unknown>);
+  });
+  const ended = once(child, 'close').then(([code]) => code as number | null);
+  return {
+    pid: child.pid!,
+    ended,
+    said: () => said.trimEnd(),
+    stop: async () => {
+      child.kill('SIGTERM');
+      await ended;
+    },
+  };
+}
+
+/**
+ * Our flags may have come as variables that theirs would be read from too, and points that somebody has armed would
+ * wait at each request. A program that believes that npm has started it ends when its parent is gone.
+ */
+function ownEnvironment(): NodeJS.ProcessEnv {
+  const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('TWICEPROOF_'));
+  return { ...Object.fromEntries(kept), npm_lifecycle_event: 'bench' };
+}
+
+export interface Orders {
+  pid: number;
+  url: string;
+  stop(): Promise<void>;
+}
+
+export async function startOrders(databaseUrl: string, args: readonly string[]): Promise<Orders> {
+  const ready = Promise.withResolvers<string>();
+  const child = startProgram(
+    'apps/orders/main.ts',
+    ['--port=0', '--grpc-port=0', '--admin-port=0', '--grace-ms=2000', ...args],
+    { env: { DATABASE_URL: databaseUrl }, onLine: ({ http }) => ready.resolve(String(http)) },
+  );
+  // An error that it prints as a line is no address; its end says so.
+  const failed = child.ended.then((code): never => {
+    throw new Error(`orders ended with ${code} before it was ready: ${child.said()}`);
+  });
+  failed.catch(() => {});
+  const url = await Promise.race([ready.promise, failed]);
+  return { pid: child.pid, url, stop: child.stop };
+}
+
+export interface LoadCall {
+  urls: readonly string[];
+  rate: number;
+  warmupS: number;
+  /** After the warm-up. One second more is sent, so that the last one of these is a whole one. */
+  measuredS: number;
+  seed: number;
+  /** Further flags of `npm run load`. */
+  args: readonly string[];
+  signal: AbortSignal;
+  /** After each second of the run; the pid is the generator's. */
+  onSecond(second: number, pid: number): void;
+}
+
+export async function runLoad(call: LoadCall): Promise<LoadResult> {
+  const { urls, rate, warmupS, measuredS, seed, args, signal, onSecond } = call;
+  let result: LoadResult | undefined;
+  const child = startProgram(
+    'lab/load/main.ts',
+    [
+      `--url=${urls.join(',')}`,
+      `--rate=${rate}`,
+      `--seed=${seed}`,
+      '--spacing=poisson',
+      `--warmup=${warmupS}`,
+      `--duration=${warmupS + measuredS + 1}`,
+      ...args,
+    ],
+    {
+      onLine: (line) => {
+        if ('second' in line) onSecond((line as unknown as Second).second, child.pid);
+        if ('result' in line) result = line['result'] as LoadResult;
+      },
+    },
+  );
+  const stop = (): void => {
+    child.stop().catch(() => {});
+  };
+  signal.addEventListener('abort', stop);
+  try {
+    const code = await child.ended;
+    signal.throwIfAborted();
+    // Its exit code also judges what was dropped and differed, which is ours to judge.
+    if (!result) throw new Error(`load ended with ${code}: ${child.said()}`);
+    return result;
+  } finally {
+    signal.removeEventListener('abort', stop);
+  }
+}

@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { test } from 'node:test';
+import { busyUs, canReadCpu, coresBetween, parseStat, readCpu } from './cpu.ts';
+
+test('a line of /proc, also of a process whose name has spaces and parentheses', () => {
+  const rest = 'S 42 7 7 0 -1 4194560 100 200 0 0 150 50 30 20 20 0 1 0 12345 1000 10';
+  const expected = { parent: 42, ownUs: 2_000_000, endedChildrenUs: 500_000 };
+  assert.deepEqual(parseStat(`7 (postgres) ${rest}`), expected);
+  assert.deepEqual(parseStat(`7 (a) b (c)) ${rest}`), expected);
+});
+
+test('what the machine was busy with: neither idle nor waiting for a disk', () => {
+  assert.equal(busyUs('cpu  100 1 50 9000 777 2 3 4 60 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n'), 160 * 10_000);
+});
+
+test('cores are CPU time over time, and what is not ours is of others', () => {
+  const before = { atMs: 1_000, orders: 10, postgres: 20, load: 30, machine: 40 };
+  const after = { atMs: 3_000, orders: 1_000_010, postgres: 500_020, load: 250_030, machine: 2_000_040 };
+  assert.deepEqual(coresBetween(before, after), { orders: 0.5, postgres: 0.25, load: 0.125, others: 0.125 });
+  assert.equal(coresBetween(before, { ...after, machine: 40 }).others, 0, 'ticks may make it look negative');
+});
+
+test('a busy child counts while it lives, and when it has ended', async () => {
+  if (!canReadCpu) return; // Only Linux has /proc.
+  // The child stands for a server, and its own child for a backend that has ended.
+  const spin = 'for (const until = Date.now() + 300; Date.now() < until; );';
+  const parent = `const child = require('node:child_process').spawn(process.execPath, ['-e', ${JSON.stringify(spin)}]);
+    child.on('exit', () => { console.log('ended'); setInterval(() => {}, 1000); });`;
+  const child = spawn(process.execPath, ['-e', parent], { stdio: ['ignore', 'pipe', 'inherit'] });
+  try {
+    await once(child.stdout, 'data');
+    const { orders, postgres, load, machine, atMs } = readCpu({ orders: [process.pid], postgres: child.pid!, load: 0 });
+    assert.ok(postgres - readCpu({ orders: [child.pid!], postgres: 0, load: 0 }).orders >= 100_000);
+    assert.ok(orders > 0 && machine > orders && atMs > 0);
+    assert.equal(load, 0, 'there is no such process');
+  } finally {
+    child.kill();
+    await once(child, 'close');
+  }
+});

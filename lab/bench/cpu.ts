@@ -1,0 +1,93 @@
+/** Who used the CPU, from /proc: in microseconds since each process began. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+
+export const canReadCpu = existsSync('/proc/self/stat');
+
+/** `orders` may be several processes; `postgres` stands for the server with all its children. */
+export interface Watched {
+  orders: readonly number[];
+  postgres: number;
+  load: number;
+}
+
+export type Cpu = Record<'orders' | 'postgres' | 'load' | 'machine', number>;
+
+export interface CpuReading extends Cpu {
+  atMs: number;
+}
+
+export function readCpu({ orders, postgres, load }: Watched): CpuReading {
+  return {
+    atMs: performance.now(),
+    orders: orders.reduce((sum, pid) => sum + cpuOf(pid), 0),
+    postgres: serverCpu(postgres),
+    load: cpuOf(load),
+    machine: busyUs(readFileSync('/proc/stat', 'utf8')),
+  };
+}
+
+/** How many cores each kept busy between two readings; `others`: all that is not ours, kernel threads and this program too. */
+export interface Cores {
+  orders: number;
+  postgres: number;
+  load: number;
+  others: number;
+}
+
+export function coresBetween(before: CpuReading, after: CpuReading): Cores {
+  const us = 1_000 * (after.atMs - before.atMs);
+  const of = (name: keyof Cpu): number => (after[name] - before[name]) / us;
+  const [orders, postgres, load] = [of('orders'), of('postgres'), of('load')];
+  // The two files are not read at the same moment, and their clocks tick in 10 ms.
+  return { orders, postgres, load, others: Math.max(0, of('machine') - orders - postgres - load) };
+}
+
+/** A tick of /proc, the same on every Linux that Node runs on. */
+const tickUs = 10_000;
+
+export interface Stat {
+  parent: number;
+  /** Its own, all threads. */
+  ownUs: number;
+  /** Of children that have ended and been waited for. */
+  endedChildrenUs: number;
+}
+
+export function parseStat(text: string): Stat {
+  // The second field is the name in parentheses, and may itself hold spaces and parentheses.
+  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
+  const ticks = (...at: number[]): number => at.reduce((sum, field) => sum + Number(fields[field]), 0) * tickUs;
+  return { parent: Number(fields[1]), ownUs: ticks(11, 12), endedChildrenUs: ticks(13, 14) };
+}
+
+/** Without idle and iowait; what a hypervisor took away (steal) is not idle for us. Guests are counted in user already. */
+export function busyUs(procStat: string): number {
+  const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0, steal = 0] = procStat
+    .slice(0, procStat.indexOf('\n'))
+    .split(/\s+/)
+    .slice(1)
+    .map(Number);
+  return (user + nice + system + irq + softirq + steal) * tickUs;
+}
+
+function statOf(pid: number | string): Stat | undefined {
+  try {
+    return parseStat(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  } catch {
+    return undefined; // It ended while we looked.
+  }
+}
+
+function cpuOf(pid: number): number {
+  return statOf(pid)?.ownUs ?? 0;
+}
+
+/** Backends are children of the postmaster; those that have ended are in its own entry. */
+function serverCpu(postmaster: number): number {
+  const { ownUs = 0, endedChildrenUs = 0 } = statOf(postmaster) ?? {};
+  const children = readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((name) => statOf(name) ?? [])
+    .filter(({ parent }) => parent === postmaster);
+  return children.reduce((sum, child) => sum + child.ownUs, ownUs + endedChildrenUs);
+}

@@ -1,0 +1,111 @@
+/** The database server under all cases: how it is set, and what it says of itself. */
+import { readFileSync, statSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
+import pg from 'pg';
+import type { PostgresServer } from '@twiceproof/infra/postgres';
+
+/** All else is as Postgres ships it: fsync, synchronous_commit and autovacuum are on. */
+export const serverSettings = {
+  // Shipped with 128 MB, less than the index of the keys.
+  shared_buffers: '2GB',
+  // Shipped with 1 GB, which the preload would fill every few seconds.
+  max_wal_size: '8GB',
+  // With the SQLSTATE, by which errors are counted.
+  log_line_prefix: '%m [%p] %e ',
+} as const;
+
+/** What happened in the database while processes ran. */
+export interface ServerFacts {
+  deadlocks: number;
+  /** SQLSTATE 40001. */
+  serializationFailures: number;
+  /** Lines of the server's log, by SQLSTATE. */
+  errors: Record<string, number>;
+  sweptKeysPerSecond: number;
+}
+
+export interface WatchedServer {
+  /** Empties what a case has filled but not the keys, and writes everything to the disk: each case starts alike. */
+  reset(): Promise<void>;
+  /** What happens while `work` starts processes, uses and ends them. */
+  during<T>(work: () => Promise<T>): Promise<[T, ServerFacts]>;
+  countKeys(): Promise<number>;
+  close(): Promise<void>;
+}
+
+export async function watchServer({ url, logFile }: PostgresServer): Promise<WatchedServer> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  const counters = async (): Promise<{ deadlocks: number; deleted: number }> => {
+    const { rows } = await client.query<{ deadlocks: string; deleted: string }>(
+      `SELECT (SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()),
+              (SELECT n_tup_del FROM pg_stat_user_tables WHERE relid = 'twiceproof.idempotency_keys'::regclass) AS deleted`,
+    );
+    return { deadlocks: Number(rows[0]?.deadlocks), deleted: Number(rows[0]?.deleted) };
+  };
+  return {
+    reset: async () => {
+      await client.query('TRUNCATE orders, twiceproof.outbox');
+      await client.query('CHECKPOINT');
+    },
+    during: async (work) => {
+      const logBytes = statSync(logFile).size;
+      const before = await counters();
+      const began = performance.now();
+      const stop = new AbortController();
+      const publishing = publishUntil(stop.signal, client);
+      let result;
+      try {
+        result = await work();
+      } finally {
+        stop.abort();
+        await publishing;
+      }
+      const seconds = (performance.now() - began) / 1_000;
+      await untilOrdersAreGone(client);
+      const after = await counters();
+      const errors = errorsIn(readFileSync(logFile).subarray(logBytes).toString());
+      const facts = {
+        deadlocks: after.deadlocks - before.deadlocks,
+        serializationFailures: errors['40001'] ?? 0,
+        errors,
+        sweptKeysPerSecond: Math.round((after.deleted - before.deleted) / seconds),
+      };
+      return [result, facts];
+    },
+    countKeys: async () => {
+      const { rows } = await client.query<{ count: string }>('SELECT count(*) FROM twiceproof.idempotency_keys');
+      return Number(rows[0]?.count);
+    },
+    close: async () => client.end(),
+  };
+}
+
+/**
+ * No relay runs here, and Orders counts what is not published: half a million rows after a minute, at the price of a
+ * whole core while it counts. So this says once a second that all is published, as a relay that keeps up would.
+ */
+async function publishUntil(signal: AbortSignal, client: pg.Client): Promise<void> {
+  while (!signal.aborted) {
+    await client.query('UPDATE twiceproof.relay_cursor SET prev = pg_current_snapshot()');
+    await delay(1_000, undefined, { signal }).catch(() => {});
+  }
+}
+
+/** A backend reports what it has done at its end, which is a moment after that of its client. */
+async function untilOrdersAreGone(client: pg.Client): Promise<void> {
+  for (let tries = 0; tries < 100; tries += 1) {
+    const { rowCount } = await client.query("SELECT 1 FROM pg_stat_activity WHERE application_name = 'orders'");
+    if (rowCount === 0) return;
+    await delay(20);
+  }
+}
+
+/** How often each SQLSTATE stands in the log as an error. */
+export function errorsIn(log: string): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const [, code = ''] of log.matchAll(/ \[\d+\] (\w{5}) (?:ERROR|FATAL|PANIC): /g)) {
+    counts[code] = (counts[code] ?? 0) + 1;
+  }
+  return counts;
+}

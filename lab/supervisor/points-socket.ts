@@ -24,8 +24,10 @@ export async function listenForPoints(
   const server = createServer((socket) => {
     sockets.add(socket);
     socket.on('close', () => sockets.delete(socket));
-    socket.on('error', () => {}); // It was killed; that is what we are here for.
-    createInterface({ input: socket }).on('line', (line) => {
+    const lines = createInterface({ input: socket });
+    // It was killed; that is what we are here for. Lines tell of an error of their socket once more.
+    for (const each of [socket, lines]) each.on('error', () => {});
+    lines.on('line', (line) => {
       const report = JSON.parse(line) as Report;
       onReport(report, () => {
         if (socket.writable) socket.write(`${report.id}\n`);

@@ -49,16 +49,23 @@ export async function supervise(): Promise<Lab> {
   const sockets: PointsSocket[] = [];
   const traps = openTraps(() => processes.map((each) => each.describe()).join('\n\n'));
 
+  let starts = 0;
+  const starting = new Set<string>();
   const start = async (call: ProgramCall): Promise<Supervised> => {
-    if (processes.some(({ role, running }) => role === call.role && running)) {
+    if (starting.has(call.role) || processes.some(({ role, running }) => role === call.role && running)) {
       throw new Error(`${call.role} runs already`);
     }
-    // A socket of its own tells whose report it is, whichever process writes it.
-    const path = join(directory, String(sockets.length + 1));
-    sockets.push(await listenForPoints(path, (report, answer) => traps.onReport(started, report, answer)));
-    const started = await startProcess(call, path);
-    processes.push(started);
-    return started;
+    starting.add(call.role);
+    try {
+      // A socket of its own tells whose report it is, whichever process writes it.
+      const path = join(directory, String((starts += 1)));
+      sockets.push(await listenForPoints(path, (report, answer) => traps.onReport(started, report, answer)));
+      const started = await startProcess(call, path);
+      processes.push(started);
+      return started;
+    } finally {
+      starting.delete(call.role);
+    }
   };
 
   const close = async (): Promise<void> => {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, test, type TestContext } from 'node:test';
@@ -112,6 +113,15 @@ test('kill at the n-th hit: it is dead there, and its successor in the role goes
   assert.equal(stepsIn(call), '1 2 1 2 3 4 5 ');
 });
 
+test('several are started at once, each in a role of its own', async (t) => {
+  const lab = await open(t);
+  const roles = ['worker-1', 'worker-2', 'worker-3'];
+  const started = await Promise.all(roles.map(async (role) => lab.start(work(role, 1))));
+  await assert.rejects(Promise.all([lab.start(work('twin', 1)), lab.start(work('twin', 1))]), /twin runs already/);
+  for (const { exited } of started) assert.deepEqual(await exited, { code: 0, signal: null });
+  for (const { role, pid } of started) assert.equal((await lab.reached({ role, point: 'work:written' })).pid, pid);
+});
+
 test('hold and release; a role runs once at a time; a trap that was taken away does not fire', async (t) => {
   const lab = await open(t);
   const call = work('worker-1', 3);
@@ -209,6 +219,23 @@ test('SIGKILL of the process that owns a lab leaves no child, neither a held nor
   assert.equal(children.length, 2);
   await killed.kill();
   await eventually(() => !children.some(isStillRunning), 'no child is left');
+});
+
+test('a process that dies with answers unread resets its socket, and the next one is served', async () => {
+  const path = join(directory, 'reset');
+  let onReport = (): void => {};
+  const socket = await listenForPoints(path, (_, answer) => {
+    answer();
+    onReport();
+  });
+  for (const name of ['work:begun', 'work:written']) {
+    const reported = new Promise<void>((resolve) => (onReport = resolve));
+    const dying = connect(path).pause();
+    dying.write(`${JSON.stringify({ id: 1, name, hit: 1, pid: 1 })}\n`);
+    await reported;
+    dying.destroy();
+  }
+  await socket.close();
 });
 
 test('a process whose supervisor vanished while it waited at a point goes on', async (t) => {

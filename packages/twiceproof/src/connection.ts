@@ -3,6 +3,7 @@ import type { Tx } from './tx.ts';
 /** What we need of a `pg` pool. */
 export interface Pool {
   connect(): Promise<PoolClient>;
+  on?(event: 'connect', listener: (client: PoolClient) => void): unknown;
 }
 
 export interface QueryResult {
@@ -24,10 +25,17 @@ export interface NamesStatements {
   query(statement: { name: string; text: string; values: unknown[] }): Promise<QueryResult>;
 }
 
+const quietPools = new WeakSet<Pool>();
+const ignore = (): void => {};
+
 /** A connection that breaks between two queries tells so by an event, and one that nobody listens to ends the process. */
 export async function connectQuietly(pool: Pool): Promise<PoolClient> {
+  if (!quietPools.has(pool)) {
+    quietPools.add(pool);
+    // A server that greets and dies in one breath: the pool listens no more, and we have not been given the client yet.
+    pool.on?.('connect', (client) => client.on?.('error', ignore));
+  }
   const client = await pool.connect();
-  const ignore = (): void => {};
   const { release } = client;
   client.on?.('error', ignore);
   client.release = (destroy) => {

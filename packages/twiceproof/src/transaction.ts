@@ -28,7 +28,8 @@ const firstPauseMs = 10;
  * - Serialization failures and deadlocks run the whole again, decisions included. Ids that must not change
  *   between attempts are made outside.
  * - When the connection is lost at COMMIT, the server is asked what became of the transaction. `work` runs
- *   again only if it is known to have been rolled back; if nobody can tell, `TP_COMMIT_UNKNOWN` is thrown.
+ *   again only if it is known to have been rolled back; if nobody can tell, `TP_COMMIT_UNKNOWN` is thrown. Nobody
+ *   can when the server has crashed in between: ids that were not on disk by then are given to others.
  * - A connection whose state is not known is closed, not given back.
  */
 export async function transaction<T>(
@@ -59,17 +60,17 @@ async function attemptOnce<T>(
   await point('transaction:before-begin');
   const client = await connectQuietly(pool);
   let ended = false;
-  let commitSent: { xid: string; value: T } | undefined;
+  let commitSent: { id: TransactionId; value: T } | undefined;
   try {
     await client.query(`BEGIN ISOLATION LEVEL ${settings.isolation}`);
-    const xid = await enter(client, settings.localSettings);
+    const id = await enter(client, settings.localSettings);
     const tx: Tx & KnowsItsState = {
       query: async (text, values) => client.query(text, values),
       // Also when it is kept and used after its end.
       getTransactionStatus: () => (ended ? 'I' : 'T'),
     };
     const value = await work(tx);
-    commitSent = { xid, value };
+    commitSent = { id, value };
     await point('transaction:commit-about-to-be-sent');
     const [{ command }] = await Promise.all([client.query('COMMIT'), point('transaction:commit-sent')]);
     client.release();
@@ -88,15 +89,27 @@ async function attemptOnce<T>(
   }
 }
 
+interface TransactionId {
+  xid: string;
+  /** Of the server, from one crash to the next. */
+  life: string;
+}
+
+/**
+ * A server that was started anew has another first, and one that has recovered from the crash of one of its own processes
+ * another second: recovery begins all statistics anew. (A reset by hand only makes us more careful.)
+ */
+const life = `concat(pg_postmaster_start_time(), ' ', pg_stat_get_bgwriter_stat_reset_time())`;
+
 /** Answers the transaction's id: it must be known before COMMIT, because we ask by it if the answer to that is lost. */
-async function enter(client: PoolClient, localSettings: Readonly<Record<string, string>>): Promise<string> {
+async function enter(client: PoolClient, localSettings: Readonly<Record<string, string>>): Promise<TransactionId> {
   const names = Object.keys(localSettings);
   const settings = names.map((_, n) => `, set_config($${2 * n + 1}, $${2 * n + 2}, true)`).join('');
   const { rows } = await client.query(
-    `SELECT pg_current_xact_id()::text AS xid, ${durableCommit}${settings}`,
+    `SELECT pg_current_xact_id()::text AS xid, ${life} AS life, ${durableCommit}${settings}`,
     names.flatMap((name) => [name, localSettings[name]]),
   );
-  return String(rows[0]?.['xid']);
+  return { xid: String(rows[0]?.['xid']), life: String(rows[0]?.['life']) };
 }
 
 async function rollBack(client: PoolClient): Promise<void> {
@@ -110,30 +123,39 @@ async function rollBack(client: PoolClient): Promise<void> {
 
 async function settleUnknown<T>(
   pool: Pool,
-  { xid, value }: { xid: string; value: T },
+  { id, value }: { id: TransactionId; value: T },
   cause: unknown,
   withinMs: number,
 ): Promise<Attempt<T>> {
   const deadline = performance.now() + withinMs;
   for (let pauseMs = firstPauseMs; performance.now() < deadline; pauseMs = Math.min(pauseMs * 2, 500)) {
-    const status = await statusOf(pool, xid);
+    const status = await statusOf(pool, id);
     if (status === 'committed') return { outcome: 'committed', value };
     if (status === 'aborted') return { outcome: 'again', error: cause };
+    if (status === 'of another') break;
     await delay(pauseMs);
   }
-  const detail = `the connection was lost at COMMIT of transaction ${xid}, and nobody could tell what became of it`;
+  const detail = `the connection was lost at COMMIT of transaction ${id.xid}, and nobody could tell what became of it`;
   return { outcome: 'failed', error: new TwiceproofError('TP_COMMIT_UNKNOWN', detail, { cause }) };
 }
 
-async function statusOf(pool: Pool, xid: string): Promise<unknown> {
+/**
+ * After a crash an id that never came to disk is free again, and whoever gets it may commit. So `committed` may be said of
+ * another. `aborted` is true of ours all the same: had ours been committed, its id would not have been free.
+ */
+async function statusOf(pool: Pool, id: TransactionId): Promise<string | undefined> {
   let client: PoolClient | undefined;
   try {
     client = await connectQuietly(pool);
-    const { rows } = await client.query('SELECT pg_xact_status($1::xid8) AS status', [xid]);
+    const text = `SELECT pg_xact_status($1::xid8) AS status, ${life} AS life`;
+    const { rows } = await client.query(text, [id.xid]);
     client.release();
-    return rows[0]?.['status'];
-  } catch {
+    const status = String(rows[0]?.['status']);
+    return status !== 'aborted' && rows[0]?.['life'] !== id.life ? 'of another' : status;
+  } catch (error) {
     client?.release(true);
+    // "is in the future": lost in a crash, and not given to another yet.
+    if ((error as { code?: unknown }).code === '22023') return 'aborted';
     return undefined; // The server is not back yet.
   }
 }

@@ -58,8 +58,9 @@ function parse() {
   const [command = '', ...more] = positionals;
   if (more.length > 0) throw new Error(`unexpected '${more.join(' ')}'`);
   const env = process.env;
-  const schema = values.schema ?? env['TWICEPROOF_SCHEMA'];
-  const shards = values.shards ?? env['TWICEPROOF_SHARDS'];
+  // A variable that is empty is as good as none; a flag that is empty is a mistake.
+  const schema = values.schema ?? (env['TWICEPROOF_SCHEMA'] || undefined);
+  const shards = values.shards ?? (env['TWICEPROOF_SHARDS'] || undefined);
   if (shards !== undefined && !/^\d+$/.test(shards)) throw new Error(`--shards is a whole number, not '${shards}'`);
   return { ...values, command, schema, shards: shards === undefined ? undefined : Number(shards) };
 }
@@ -71,7 +72,10 @@ async function migrateNow(schema?: string, shards?: number, json?: boolean): Pro
   const { default: pg } = await import('pg');
   const pool = new pg.Pool({ connectionString: url, max: 1, connectionTimeoutMillis: 10_000 });
   try {
-    const applied = await migrate(pool, { ...(schema && { schema }), ...(shards && { shards }) });
+    const applied = await migrate(pool, {
+      ...(schema !== undefined && { schema }),
+      ...(shards !== undefined && { shards }),
+    });
     const text = applied.length === 0 ? 'Nothing to do: all migrations are applied.' : `Applied: ${applied.join(', ')}`;
     return print(json ? JSON.stringify({ applied }) : text);
   } catch (error) {

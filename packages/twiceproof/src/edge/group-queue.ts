@@ -1,4 +1,5 @@
 import { keyHash, type Intent } from '../idempotency/intent.ts';
+import { failureOf } from './failure.ts';
 import { busy, shareReply, type EdgeLimits, type Reply } from './reply.ts';
 
 /** An intent that waits for its batch, or is in one. */
@@ -122,11 +123,12 @@ export function createQueue<C>(
       for (const each of [entry, ...entry.followers]) enqueue(each);
       return;
     }
-    if (result instanceof Error) entry.reject(result);
-    else entry.resolve(result);
+    give(entry, result);
     for (const follower of entry.followers) {
       if (!(result instanceof Error) && result.outcome === 'answered') {
         follower.resolve(shareReply(result.answer, entry.intent, follower.intent, settings));
+      } else if (isForAll(result)) {
+        give(follower, result);
       } else {
         // It came to nothing, and the key is free: the next one's turn.
         enqueue(follower);
@@ -135,4 +137,14 @@ export function createQueue<C>(
   }
 
   return { add };
+}
+
+function give<C>({ resolve, reject }: Follower<C>, result: Reply | Error): void {
+  if (result instanceof Error) reject(result);
+  else resolve(result);
+}
+
+/** A key that is held elsewhere, or a database that is away: who comes next would wait as long again, in vain. */
+function isForAll(result: Reply | Error): boolean {
+  return result instanceof Error ? failureOf(result) !== 'unexpected' : result.outcome === 'busy';
 }

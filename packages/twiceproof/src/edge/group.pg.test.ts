@@ -228,3 +228,29 @@ test('a database that cannot be reached fails all that wait, at once, and later 
   assert.equal((await counts('away')).orders, 19);
   await away.end();
 });
+
+test('equal keys that wait for one that is held elsewhere are told to come again together, not one after another', async () => {
+  const held = Promise.withResolvers<void>();
+  const claimed = Promise.withResolvers<void>();
+  const holding = groupOperation<Create, Created>({
+    pool: pools[1]!,
+    name: 'orders.create',
+    effects: async (tx, commands) => {
+      claimed.resolve();
+      await held.promise;
+      return createOrders(tx, commands);
+    },
+  }).run(alice('held'), { name: 'held', amount: 1 });
+  await claimed.promise;
+  const operation = orders(0, { waitMs: 200 });
+  const began = performance.now();
+  const replies = await Promise.all(
+    Array.from({ length: 10 }, async () => operation.run(alice('held'), { name: 'held', amount: 1 })),
+  );
+  const tookMs = performance.now() - began;
+  held.resolve();
+  assert.deepEqual(new Set(replies.map(({ outcome }) => outcome)), new Set(['busy']));
+  assert.ok(tookMs < 5 * 200, `ten waits one after another take 2 s, and this took ${tookMs} ms`);
+  resultOf(await holding);
+  assert.equal((await counts('held')).orders, 1);
+});

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { removeExpired } from '../idempotency/remove-expired.ts';
+import { quotedSchema } from '../schema-name.ts';
 import type { PassResult, Service } from '../service.ts';
 import { transaction, type Pool } from '../transaction.ts';
 
@@ -30,6 +31,7 @@ const defaults = { retentionMs: 72 * 3_600_000, keysInPass: 200, blocksInPass: 6
  */
 export function createKeySweeper(options: KeySweeperOptions): Service & { removed: () => number } {
   const { pool, retentionMs, keysInPass, blocksInPass, pauseMs, idlePauseMs } = { ...defaults, ...options };
+  quotedSchema(options.schema); // A wrong name is known here, and not first in a pass.
   let block = 0;
   let removed = 0;
   let removedInRound = 0;

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { countPending } from '../outbox/pending.ts';
+import { quotedSchema } from '../schema-name.ts';
 import type { PassResult, Service } from '../service.ts';
 import { transaction, type Pool } from '../transaction.ts';
 
@@ -21,6 +22,7 @@ const defaults = { maxPending: 5_000_000, pollIntervalMs: 1_000 };
  */
 export function createPendingGuard(options: PendingGuardOptions): Service & { admits: () => boolean } {
   const { pool, schema, maxPending, pollIntervalMs } = { ...defaults, ...options };
+  quotedSchema(options.schema); // A wrong name is known here, and not first in a pass.
   let admits = true;
 
   async function runOnce(): Promise<PassResult> {

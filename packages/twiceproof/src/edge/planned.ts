@@ -1,8 +1,6 @@
-import { hash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import {
   connectQuietly,
-  durableCommit,
   isPassing,
   isServerError,
   type NamesStatements,
@@ -11,21 +9,16 @@ import {
 } from '../connection.ts';
 import { TwiceproofError } from '../errors.ts';
 import type { Answer } from '../idempotency/intent.ts';
-import {
-  answeredClaimColumns,
-  answeredClaims,
-  claimAnswered,
-  createKeyStore,
-  type KeyStore,
-} from '../idempotency/statements.ts';
+import { answeredClaims, createKeyStore, type KeyStore } from '../idempotency/statements.ts';
 import type { Message } from '../message.ts';
-import { insertMessages, messageColumns, type Outbox } from '../outbox/append.ts';
+import { messageColumns, type Outbox } from '../outbox/append.ts';
 import { point } from '../points.ts';
 import { quotedSchema } from '../schema-name.ts';
 import { settleOrSplit, type Settled } from './batch.ts';
 import { failureOf } from './failure.ts';
 import type { GroupEdge } from './group.ts';
 import { createQueue, queueDefaults, type Entry, type QueueOptions } from './group-queue.ts';
+import { plannedStatement, type PlannedStatement } from './planned-statement.ts';
 import { edgeDefaults, keptAnswer, refusal, replay, type EdgeLimits } from './reply.ts';
 
 /** What a command comes to if it is the first with its key. */
@@ -75,12 +68,14 @@ const plansKeptMs = 60_000;
 export function createPlannedEdge<C, Row>(options: PlannedEdgeOptions<C, Row>): GroupEdge<C> {
   const settings = { ...defaults, ...options };
   const store = createKeyStore(options.schema);
-  const text = plannedStatement(quotedSchema(options.schema), options.columns, options.statement);
+  const statement = plannedStatement(quotedSchema(options.schema), options.columns, options.statement);
   const queue = createQueue<C>(settings, async (batch) => {
     // Made once: what is sent again must be the same.
     const plans = new Map(batch.map((entry) => [entry, settings.plan(entry.command)]));
     return settleOrSplit(batch, settings.waitMs, async (part, lockWaitMs) =>
-      untilAnswered(settings, async (client) => settle(client, part, plans, { ...settings, lockWaitMs }, store, text)),
+      untilAnswered(settings, async (client) =>
+        settle(client, part, plans, { ...settings, lockWaitMs }, store, statement),
+      ),
     );
   });
   return { run: async (intent, command) => queue.add(intent, command) };
@@ -94,12 +89,12 @@ async function settle<C, Row>(
   plans: ReadonlyMap<Entry<C>, Plan<Row>>,
   settings: Settings<C, Row>,
   store: KeyStore,
-  text: string,
+  statement: PlannedStatement,
 ): Promise<Settled[]> {
   await point('edge:before-claim');
   const refused = new Map(batch.map((entry) => [entry, refusal(entry.intent, settings)]));
   const claimable = batch.filter((entry) => !refused.get(entry));
-  const won = claimable.length > 0 ? await carryOut(client, claimable, plans, settings, text) : new Set<string>();
+  const won = claimable.length > 0 ? await carryOut(client, claimable, plans, settings, statement) : new Set<string>();
   const losers = batch.filter(({ hash }) => !won.has(hash));
   // In a statement of its own: in that of the claim, the row of another may not be visible.
   const known =
@@ -124,7 +119,7 @@ async function carryOut<C, Row>(
   batch: readonly Entry<C>[],
   plans: ReadonlyMap<Entry<C>, Plan<Row>>,
   settings: Settings<C, Row>,
-  text: string,
+  { name, text }: PlannedStatement,
 ): Promise<Set<string>> {
   const planned = batch.map((entry) => ({ intent: entry.intent, ...plans.get(entry)! }));
   const claims = planned.map(({ intent, answer }) => ({ intent, answer: keptAnswer(answer, settings) }));
@@ -142,65 +137,16 @@ async function carryOut<C, Row>(
     ...prepared,
   ];
   const sent = settings.named
-    ? (client as unknown as NamesStatements).query({ name: nameOf(text), text, values })
+    ? (client as unknown as NamesStatements).query({ name, text, values })
     : client.query(text, values);
   const [{ rows }] = await Promise.all([sent, point('edge:statement-sent')]);
   return new Set(rows.map((row) => String(row['key_hash'])));
 }
 
-/** By its text, because two operations may share a connection. */
-function nameOf(text: string): string {
-  const known = names.get(text);
-  if (known !== undefined) return known;
-  const name = `twiceproof_${hash('sha256', text, 'hex').slice(0, 16)}`;
-  names.set(text, name);
-  return name;
-}
-
-const names = new Map<string, string>();
-
 function prepareMessages(messages: readonly Message[], outbox: Outbox | undefined): unknown[][] {
   if (outbox) return outbox.prepare(messages).columns;
   if (messages.length === 0) return messageColumns.map(() => []);
   throw new TwiceproofError('TP_OPTION', '`plan` gives messages, and there is no `outbox` to check and write them');
-}
-
-/**
- * The parts run in this order because each needs rows of the one before: the bounds on waiting, the claims in the order of
- * their hashes, the effects of those that were won, the messages when all effects are done. That the effects are as
- * many as the claims is tested at the end, by a cast that fails and takes everything back with it.
- */
-function plannedStatement(schema: string, rowColumns: Readonly<Record<string, string>>, effects: string): string {
-  const rows = Object.entries(rowColumns).map(([name, type]) => ({ name, type }));
-  const input = [...answeredClaimColumns, ...rows];
-  const names = (columns: readonly { name: string }[]) => columns.map(({ name }) => `"${name}"`).join(', ');
-  const parameters = (columns: readonly { type: string }[], from: number) =>
-    columns.map(({ type }, n) => `$${from + n}::${type}[]`).join(', ');
-  const firstOfMessages = 2 + input.length;
-  return `WITH bounds AS MATERIALIZED (
-      SELECT set_config('lock_timeout', $1, true), ${durableCommit}
-    ), input AS MATERIALIZED (
-      SELECT i.* FROM bounds, unnest(${parameters(input, 2)}) WITH ORDINALITY AS i (${names(input)}, twiceproof_n)
-    ), claimed AS (
-      ${claimAnswered(schema, 'input')}
-    ), joined AS MATERIALIZED (
-      SELECT input.*, claimed.key_hash IS NOT NULL AS is_won FROM input FULL JOIN claimed USING (key_hash)
-    ), won AS MATERIALIZED (
-      SELECT ${names([...rows, { name: 'twiceproof_n' }])} FROM joined WHERE is_won ORDER BY twiceproof_n
-    ), effects AS (
-      ${effects}
-    ), written AS MATERIALIZED (
-      SELECT CASE WHEN rows = plans THEN true
-        ELSE format('twiceproof: the statement wrote %s rows for %s plans', rows, plans)::boolean END AS all_of_it
-      FROM (SELECT (SELECT count(*) FROM effects) AS rows, (SELECT count(*) FROM claimed) AS plans) AS counted
-    ), of_won AS MATERIALIZED (
-      SELECT m.*, won.twiceproof_n FROM won FULL JOIN
-        unnest($${firstOfMessages}::bigint[], ${parameters(messageColumns, firstOfMessages + 1)})
-        WITH ORDINALITY AS m (of, ${names(messageColumns)}, n) ON m.of = won.twiceproof_n
-    ), messages AS (
-      ${insertMessages(schema, '(SELECT of_won.* FROM written, of_won WHERE of = twiceproof_n AND all_of_it) AS m')}
-    )
-    SELECT key_hash FROM written LEFT JOIN claimed ON written.all_of_it`;
 }
 
 type Attempts = Pick<typeof defaults, 'waitMs' | 'outcomeWithinMs' | 'now'> & { pool: Pool };

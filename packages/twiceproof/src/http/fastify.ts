@@ -43,7 +43,8 @@ export const keyedRoutes: FastifyPluginCallback<{ routes: readonly KeyedRoute[] 
  * and asks again. (`_httpMessage` is how Node itself knows whose answer is next.)
  */
 function closeWhereAnAnswerIsOwed(_: Error, socket: Duplex & { _httpMessage?: ServerResponse | null }): void {
-  if (socket._httpMessage?.req.complete) socket.destroy();
+  const { _httpMessage: next } = socket;
+  if (next?.req.complete) socket.destroy();
 }
 
 /** The header lines as the client has sent them, for `httpOperation`. */

@@ -59,6 +59,16 @@ test('a migration that fails leaves nothing of itself, and the next call goes on
   assert.deepEqual(await migrate(pool, { schema: 'broken' }), names);
 });
 
+test('any name that is allowed makes a schema of that name, reserved words too', async () => {
+  const allowed = ['select', 'user', '_', '__proto__', 'x'.repeat(63)];
+  for (const schema of allowed) assert.deepEqual(await migrate(pool, { schema }), names, schema);
+  const { rows } = await pool.query<{ schema: string }>(
+    `SELECT table_schema AS schema FROM information_schema.tables WHERE table_name = 'outbox' AND table_schema = ANY($1)`,
+    [allowed],
+  );
+  assert.deepEqual(rows.map(({ schema }) => schema).toSorted(), allowed.toSorted());
+});
+
 test('names that cannot be a schema, and numbers that cannot be a count, are refused before any query', async () => {
   const untouchable = { connect: () => assert.fail('a connection was asked for') };
   for (const schema of ['', 'A', 'a-b', 'a b', 'a"; DROP SCHEMA x; --', '1a', 'x'.repeat(64), 'ä']) {

@@ -132,7 +132,7 @@ async function carryOut<C, Row>(
   const values = [
     String(settings.lockWaitMs),
     ...answeredClaims(claims),
-    ...columns.map((name) => planned.map(({ row }) => row[name])),
+    ...columns.map((column) => planned.map(({ row }) => row[column])),
     messages.map(({ n }) => n),
     ...prepared,
   ];

@@ -16,18 +16,19 @@ export function createMetrics(): Metrics {
     counter(name, help, labels) {
       const counts = new Map<string, number>();
       families.push(() => {
-        const lines = [...counts].map(([labelled, count]) => `${name}{${labelled}} ${count}`);
+        const lines = [...counts].map(([values, count]) => `${name}{${pairs(labels, values)}} ${count}`);
         return [`# HELP ${name} ${help}`, `# TYPE ${name} counter`, ...lines].join('\n');
       });
       return (...values) => {
-        const labelled = pairs(labels, values);
-        counts.set(labelled, (counts.get(labelled) ?? 0) + 1);
+        const joined = values.join();
+        counts.set(joined, (counts.get(joined) ?? 0) + 1);
       };
     },
     histogram(name, help, labels) {
       const series = new Map<string, { counts: number[]; sum: number }>();
       families.push(() => {
-        const lines = [...series].flatMap(([labelled, { counts, sum }]) => {
+        const lines = [...series].flatMap(([values, { counts, sum }]) => {
+          const labelled = pairs(labels, values);
           let total = 0;
           const buckets = [...bounds, '+Inf'].map((bound, n) => {
             total += counts[n]!;
@@ -38,11 +39,11 @@ export function createMetrics(): Metrics {
         return [`# HELP ${name} ${help}`, `# TYPE ${name} histogram`, ...lines].join('\n');
       });
       return (seconds, ...values) => {
-        const labelled = pairs(labels, values);
-        let one = series.get(labelled);
+        const joined = values.join();
+        let one = series.get(joined);
         if (!one) {
           one = { counts: Array.from({ length: bounds.length + 1 }, () => 0), sum: 0 };
-          series.set(labelled, one);
+          series.set(joined, one);
         }
         let n = 0;
         while (n < bounds.length && seconds > bounds[n]!) n += 1;
@@ -55,8 +56,7 @@ export function createMetrics(): Metrics {
 }
 
 /** Values are words of this program, never a client's: no label names a tenant, a key or an order. */
-function pairs(labels: readonly string[], values: readonly string[]): string {
-  let text = '';
-  for (let n = 0; n < labels.length; n += 1) text += `${n ? ',' : ''}${labels[n]}="${values[n]}"`;
-  return text;
+function pairs(labels: readonly string[], joined: string): string {
+  const values = joined.split(',');
+  return labels.map((label, n) => `${label}="${values[n]}"`).join();
 }

@@ -36,7 +36,7 @@ function recorder() {
 }
 
 const message = { topic: 't', aggregateId: 'a', type: 'x', payload: Buffer.from('') };
-const intent = { principal: 'p', operation: 'o', key: 'k', requestHash: Buffer.alloc(32), hashVersion: 1 };
+const intent = { principal: 'p', operation: 'o', key: 'k', requestHash: '00', hashVersion: 1 };
 const nothing = async () => ({ code: 201, result: 1 });
 
 /** Everything that takes the name of a schema: each gives the SQL that it makes of it. */

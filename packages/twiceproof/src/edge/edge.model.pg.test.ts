@@ -57,7 +57,7 @@ function answerTo(tenant: number, body: number): Answer {
 }
 
 function intentOf(world: string, { tenant, key, body }: Request): Intent {
-  const requestHash = Buffer.from(String(body));
+  const requestHash = `0${body}`;
   return { principal: `tenant-${tenant}`, operation: world, key: `key-${key}`, requestHash, hashVersion: 1 };
 }
 

@@ -25,7 +25,7 @@ function edge(n = 0, options: Partial<HandlerEdgeOptions> = {}) {
 
 function intent(key: string, part: Partial<Intent> & { request?: string } = {}): Intent {
   const { request = 'the request', ...rest } = part;
-  const requestHash = createHash('sha256').update(request).digest();
+  const requestHash = createHash('sha256').update(request).digest('hex');
   return { principal: 'alice', operation: 'POST /orders', key, requestHash, hashVersion: 1, ...rest };
 }
 

@@ -19,7 +19,7 @@ function intents(from: number, count: number): Intent[] {
     principal: 'p',
     operation: 'o',
     key: `key-${from + n}`,
-    requestHash: Buffer.from('h'),
+    requestHash: 'aa',
     hashVersion: 1,
   }));
 }

@@ -102,7 +102,7 @@ const commandHashVersion = 1;
 
 /** Over the validated command, so that it is the same through every door. */
 function toIntent(operation: string, { principal, key }: Caller, command: unknown): Intent {
-  const requestHash = hash('sha256', canonicalJson(command), 'buffer');
+  const requestHash = hash('sha256', canonicalJson(command), 'hex');
   return { principal, operation, key, requestHash, hashVersion: commandHashVersion };
 }
 
@@ -114,14 +114,22 @@ function toAnswer({ code, result }: Outcome<unknown>, version: number): Answer {
 function toOperationReply<Result>(reply: Reply): OperationReply<Result> {
   if (reply.outcome !== 'answered') return reply;
   const { code, body, version } = reply.answer;
-  const result = body ? (JSON.parse(Buffer.from(body).toString()) as Result) : undefined;
+  const result = body
+    ? (JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString()) as Result)
+    : undefined;
   return { outcome: 'answered', code, result, version, replayed: reply.replayed };
 }
 
 /** JSON with the keys of objects in order: the same text for the same value. */
 export function canonicalJson(value: unknown): string {
-  return JSON.stringify(value, (_, part: unknown) => {
-    if (part === null || typeof part !== 'object' || Array.isArray(part)) return part;
-    return Object.fromEntries(Object.entries(part).toSorted(([a], [b]) => (a < b ? -1 : 1)));
-  });
+  if (value === null || typeof value !== 'object') return JSON.stringify(value) ?? 'null';
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
+  if ('toJSON' in value && typeof value.toJSON === 'function') return canonicalJson(value.toJSON());
+  const fields = value as Readonly<Record<string, unknown>>;
+  let text = '';
+  for (const name of Object.keys(fields).sort()) {
+    if (fields[name] === undefined) continue;
+    text += `${text && ','}${JSON.stringify(name)}:${canonicalJson(fields[name])}`;
+  }
+  return `{${text}}`;
 }

@@ -195,7 +195,7 @@ test('a key that is held for too long elsewhere is answered as busy, and its nei
   const holder = await pool.connect();
   await holder.query('BEGIN');
   await createKeyStore().claim(holder, [
-    { ...alice('held-1'), operation: 'orders.create', requestHash: Buffer.alloc(32), hashVersion: 1 },
+    { ...alice('held-1'), operation: 'orders.create', requestHash: '00', hashVersion: 1 },
   ]);
   const operation = orders(1, { waitMs: 100 });
   const replies = await Promise.all(

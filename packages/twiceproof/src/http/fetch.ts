@@ -72,13 +72,13 @@ async function readBody(request: Request, maxBytes: number): Promise<Buffer | un
  * Over the bytes as they came, and over what says how to read them and what they are for: the method, the path with its
  * parameters, the type. Each with its length before it, so that no two requests run together.
  */
-function requestHash(request: Request, body: Buffer): Buffer {
+function requestHash(request: Request, body: Buffer): string {
   const { pathname, search } = new URL(request.url);
   const hash = createHash('sha256');
   for (const part of [request.method, pathname, search, request.headers.get('content-type') ?? '', body]) {
     hash.update(`${Buffer.byteLength(part)}:`).update(part);
   }
-  return hash.digest();
+  return hash.digest('hex');
 }
 
 /** A new one for each run, since a body can be read once. Not the client's signal: its going away changes nothing. */

@@ -9,8 +9,11 @@ export interface Intent {
   /** The client's idempotency key, already validated. */
   key: string;
   /** Over what was asked for: the same key with another request is a mistake of the client's. */
-  requestHash: Buffer;
+  /** In hex: a Buffer for each request costs more than it is worth. */
+  requestHash: string;
   hashVersion: number;
+  /** Kept by `keyHash`, because an intent is looked up by it several times on its way. */
+  hash?: string;
 }
 
 /** What was answered, independent of the door through which it goes out. */
@@ -23,21 +26,21 @@ export interface Answer {
   version: number;
 }
 
-const hashes = new WeakMap<Intent, string>();
-
 /**
  * The first 128 bits of SHA-256 over the scope and the key, each with its length before it, so that no two scopes run
- * together. Kept for each intent, because an intent is looked up by it several times on its way.
+ * together.
  */
 export function keyHash(intent: Intent): string {
-  const known = hashes.get(intent);
-  if (known !== undefined) return known;
+  if (intent.hash !== undefined) return intent.hash;
   const { principal, operation, key } = intent;
-  const text = [principal, operation, key].map((part) => `${Buffer.byteLength(part)}:${part}`).join('');
-  const hex = hash('sha256', text, 'hex');
-  const made = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20, 32)].join('-');
-  hashes.set(intent, made);
-  return made;
+  const hex = hash('sha256', withLength(principal) + withLength(operation) + withLength(key), 'hex');
+  // As Postgres writes a uuid, since it is compared with what comes from there.
+  intent.hash = `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20, 32)}`;
+  return intent.hash;
+}
+
+function withLength(part: string): string {
+  return `${Buffer.byteLength(part)}:${part}`;
 }
 
 type RequestHash = Pick<Intent, 'requestHash' | 'hashVersion'>;
@@ -48,5 +51,6 @@ type RequestHash = Pick<Intent, 'requestHash' | 'hashVersion'>;
  */
 export function isSameRequest(a: RequestHash, b: RequestHash): boolean {
   if (a.hashVersion !== b.hashVersion) return true;
-  return a.requestHash.length === b.requestHash.length && timingSafeEqual(a.requestHash, b.requestHash);
+  const [one, other] = [Buffer.from(a.requestHash), Buffer.from(b.requestHash)];
+  return one.length === other.length && timingSafeEqual(one, other);
 }

@@ -44,7 +44,7 @@ export function createKeyStore(schemaName?: string): KeyStore {
         intents.map(({ principal }) => principal),
         intents.map(({ operation }) => operation),
         intents.map(({ key }) => key),
-        intents.map(({ requestHash }) => requestHash),
+        intents.map(({ requestHash }) => `\\x${requestHash}`),
         intents.map(({ hashVersion }) => hashVersion),
       ]);
       return new Map(rows.map((row) => [String(row['key_hash']), { id: String(row['id']) }]));
@@ -80,7 +80,7 @@ export function answeredClaims(claims: readonly { intent: Intent; answer: Answer
     claims.map(({ intent }) => intent.principal),
     claims.map(({ intent }) => intent.operation),
     claims.map(({ intent }) => intent.key),
-    claims.map(({ intent }) => intent.requestHash),
+    claims.map(({ intent }) => `\\x${intent.requestHash}`),
     claims.map(({ intent }) => intent.hashVersion),
     ...answerColumns(claims.map(({ answer }) => answer)),
   ];
@@ -110,7 +110,8 @@ function compare(row: Record<string, unknown>, intent: Intent): Known {
     row['principal'] === intent.principal && row['operation'] === intent.operation && row['idem_key'] === intent.key;
   // 2^64 keys until one is to be expected. Never another caller's answer, not even then.
   if (!sameKey) throw new TwiceproofError('TP_KEY_COLLISION', 'two keys have the same 128-bit hash');
-  const stored = { requestHash: row['request_hash'] as Buffer, hashVersion: row['hash_version'] as number };
+  const requestHash = (row['request_hash'] as Buffer).toString('hex');
+  const stored = { requestHash, hashVersion: row['hash_version'] as number };
   if (!isSameRequest(stored, intent)) return 'mismatch';
   return {
     answer: {

@@ -45,18 +45,19 @@ export function createQueue<C>(
   settings: QueueSettings<C>,
   runBatch: (batch: readonly Entry<C>[]) => Promise<(Reply | Error | 'again')[]>,
 ) {
-  let queue: Waiting<C>[] = [];
+  const queue: Waiting<C>[] = [];
   const leaders = new Map<string, Waiting<C>>();
   /** Values of `exclusive` that are in a batch now. */
   const taken = new Set<string>();
   let followers = 0;
   let busyLanes = 0;
+  let isStarting = false;
 
   function add(intent: Intent, command: C): Promise<Reply> {
     if (queue.length + followers >= settings.maxQueue) return Promise.resolve(busy);
     const { promise, resolve, reject } = Promise.withResolvers<Reply>();
     enqueue({ hash: keyHash(intent), intent, command, exclusive: settings.exclusive?.(command), resolve, reject });
-    startLanes();
+    startLanesSoon();
     return promise;
   }
 
@@ -72,9 +73,19 @@ export function createQueue<C>(
     queue.push(waiting);
   }
 
+  /** When what the sockets have brought in this turn of the event loop is read: the first of them must not go alone. */
+  function startLanesSoon(): void {
+    if (isStarting || busyLanes >= settings.lanes) return;
+    isStarting = true;
+    setImmediate(() => {
+      isStarting = false;
+      startLanes();
+    });
+  }
+
   function startLanes(): void {
     while (busyLanes < settings.lanes && queue.length > 0) {
-      const batch = takeBatch();
+      const batch = takeBatch(queue, taken, settings.maxBatch);
       if (batch.length === 0) return;
       busyLanes += 1;
       runLane(batch).catch((error: unknown) => {
@@ -91,28 +102,8 @@ export function createQueue<C>(
     } finally {
       busyLanes -= 1;
       for (const { exclusive } of batch) if (exclusive !== undefined) taken.delete(exclusive);
-      startLanes();
+      if (queue.length > 0) startLanesSoon();
     }
-  }
-
-  /** The oldest ones, at most one for each value of `exclusive`; what has to wait keeps its place. */
-  function takeBatch(): Waiting<C>[] {
-    const batch: Waiting<C>[] = [];
-    const left: Waiting<C>[] = [];
-    const passed = new Set<string>();
-    for (const entry of queue) {
-      const { exclusive } = entry;
-      const mustWait = exclusive !== undefined && (taken.has(exclusive) || passed.has(exclusive));
-      if (batch.length >= settings.maxBatch || mustWait) {
-        left.push(entry);
-        if (exclusive !== undefined) passed.add(exclusive);
-        continue;
-      }
-      batch.push(entry);
-      if (exclusive !== undefined) taken.add(exclusive);
-    }
-    queue = left;
-    return batch;
   }
 
   function settle(entry: Waiting<C>, result: Reply | Error | 'again'): void {
@@ -137,6 +128,29 @@ export function createQueue<C>(
   }
 
   return { add };
+}
+
+/**
+ * Takes the oldest ones out of the queue, at most one for each value of `exclusive`, and none whose value is taken; theirs
+ * are taken now. What has to wait keeps its place.
+ */
+function takeBatch<C>(queue: Waiting<C>[], taken: Set<string>, maxBatch: number): Waiting<C>[] {
+  const batch: Waiting<C>[] = [];
+  const left: Waiting<C>[] = [];
+  const passed = new Set<string>();
+  for (const entry of queue) {
+    const { exclusive } = entry;
+    const mustWait = exclusive !== undefined && (taken.has(exclusive) || passed.has(exclusive));
+    if (batch.length >= maxBatch || mustWait) {
+      left.push(entry);
+      if (exclusive !== undefined) passed.add(exclusive);
+      continue;
+    }
+    batch.push(entry);
+    if (exclusive !== undefined) taken.add(exclusive);
+  }
+  queue.splice(0, queue.length, ...left);
+  return batch;
 }
 
 function give<C>({ resolve, reject }: Follower<C>, result: Reply | Error): void {

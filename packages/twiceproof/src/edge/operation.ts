@@ -124,7 +124,7 @@ function toOperationReply<Result>(reply: Reply): OperationReply<Result> {
 export function canonicalJson(value: unknown): string {
   if (value === null || typeof value !== 'object') return JSON.stringify(value) ?? 'null';
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
-  if ('toJSON' in value && typeof value.toJSON === 'function') return canonicalJson(value.toJSON());
+  if (hasOwnForm(value)) return canonicalJson(value.toJSON());
   const fields = value as Readonly<Record<string, unknown>>;
   let text = '';
   for (const name of Object.keys(fields).sort()) {
@@ -132,4 +132,9 @@ export function canonicalJson(value: unknown): string {
     text += `${text && ','}${JSON.stringify(name)}:${canonicalJson(fields[name])}`;
   }
   return `{${text}}`;
+}
+
+/** As a Date has. */
+function hasOwnForm(value: object): value is { toJSON(): unknown } {
+  return typeof (value as { toJSON?: unknown }).toJSON === 'function';
 }

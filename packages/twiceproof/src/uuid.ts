@@ -4,14 +4,12 @@ import { randomFillSync } from 'node:crypto';
  * A UUIDv7 (RFC 9562): 48 bits of Unix time in milliseconds, then random bits. Its order is by time,
  * which keeps indexes dense, and its time says in which partition of an inbox it belongs.
  */
-export function uuidv7(nowMs: number = Date.now(), random: Uint8Array = tenRandomBytes()): string {
-  const bytes = Buffer.alloc(16);
-  bytes.writeUIntBE(nowMs, 0, 6);
-  bytes.set(random.subarray(0, 10), 6);
-  bytes[6] = 0x70 | (bytes[6]! & 0x0f);
-  bytes[8] = 0x80 | (bytes[8]! & 0x3f);
-  const hex = bytes.toString('hex');
-  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-');
+export function uuidv7(nowMs: number = Date.now(), random: Buffer = tenRandomBytes()): string {
+  const time = nowMs.toString(16).padStart(12, '0');
+  const bits = random.toString('hex', 0, 10);
+  // The version is 7, and the two highest bits of the fourth group are 10.
+  const variant = '89ab'[Number.parseInt(bits[4]!, 16) & 3];
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${bits.slice(1, 4)}-${variant}${bits.slice(5, 8)}-${bits.slice(8)}`;
 }
 
 /** The time inside a UUIDv7, or undefined for any other string. */
@@ -24,7 +22,7 @@ export function timeOfUuidv7(uuid: string): number | undefined {
 const pool = Buffer.alloc(4_090);
 let used = pool.length;
 
-function tenRandomBytes(): Uint8Array {
+function tenRandomBytes(): Buffer {
   if (used === pool.length) {
     randomFillSync(pool);
     used = 0;

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { arrayLiteral } from '../array-literal.ts';
 import {
   connectQuietly,
   isPassing,
@@ -129,13 +130,13 @@ async function carryOut<C, Row>(
     settings.outbox,
   );
   const columns = Object.keys(settings.columns) as (keyof Row)[];
-  const values = [
-    String(settings.lockWaitMs),
+  const lists: unknown[][] = [
     ...answeredClaims(claims),
     ...columns.map((column) => planned.map(({ row }) => row[column])),
     messages.map(({ n }) => n),
     ...prepared,
   ];
+  const values = [String(settings.lockWaitMs), ...lists.map(arrayLiteral)];
   const sent = settings.named
     ? (client as unknown as NamesStatements).query({ name, text, values })
     : client.query(text, values);

@@ -27,13 +27,16 @@ export interface QueueOptions<C> {
   exclusive?: (command: C) => string;
   /** How many batches may be under way at once. More lanes make smaller batches: on 2 cores two were slower than one. Defaults to 1. */
   lanes?: number;
-  /** Defaults to 256. */
+  /**
+   * With batches so large that all clients are in one, database and process take turns instead of working at the same
+   * time (256 clients on 2 cores: 7,800 requests/s with 256, 9,200 with 96). Defaults to 96.
+   */
   maxBatch?: number;
   /** How many may wait; beyond that a request is told to come again. Defaults to 10,000. */
   maxQueue?: number;
 }
 
-export const queueDefaults = { lanes: 1, maxBatch: 256, maxQueue: 10_000 };
+export const queueDefaults = { lanes: 1, maxBatch: 96, maxQueue: 10_000 };
 
 export type QueueSettings<C> = EdgeLimits & QueueOptions<C> & typeof queueDefaults;
 
@@ -102,7 +105,7 @@ export function createQueue<C>(
     } finally {
       busyLanes -= 1;
       for (const { exclusive } of batch) if (exclusive !== undefined) taken.delete(exclusive);
-      if (queue.length > 0) startLanesSoon();
+      startLanes();
     }
   }
 

@@ -96,7 +96,7 @@ test('a batch is what has gathered while the one before was under way', async ()
   await Promise.all(
     Array.from({ length: 600 }, async (_, n) => operation.run(alice(`gather-${n}`), { name: 'gather', amount: 1 })),
   );
-  assert.deepEqual(batches, [256, 256, 88]);
+  assert.deepEqual(batches, [96, 96, 96, 96, 96, 96, 24]);
 });
 
 test('one bad intent does not hurt its neighbours, whether the database or the code refuses it', async () => {

@@ -29,7 +29,7 @@ export interface QueueOptions<C> {
   lanes?: number;
   /**
    * With batches so large that all clients are in one, database and process take turns instead of working at the same
-   * time (256 clients on 2 cores: 7,800 requests/s with 256, 9,200 with 96). Defaults to 96.
+   * time. Defaults to 96.
    */
   maxBatch?: number;
   /** How many may wait; beyond that a request is told to come again. Defaults to 10,000. */

@@ -1,5 +1,4 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { arrayLiteral } from '../array-literal.ts';
 import {
   connectQuietly,
   isPassing,
@@ -56,8 +55,7 @@ export interface PlannedEdgeOptions<C, Row> extends Partial<EdgeLimits>, QueueOp
 
 const defaults = { ...edgeDefaults, ...queueDefaults, named: true, outcomeWithinMs: 10_000 };
 /**
- * A plan that was made while a table was empty reads it from end to end, and is kept when the table has grown (seen: 2 s
- * for a batch instead of 1.3 ms). So a connection with such plans is closed after this time.
+ * A plan that was made while a table was empty reads it from end to end, and is kept when the table has grown. So a connection with such plans is closed after this time.
  */
 const plansKeptMs = 60_000;
 
@@ -130,13 +128,13 @@ async function carryOut<C, Row>(
     settings.outbox,
   );
   const columns = Object.keys(settings.columns) as (keyof Row)[];
-  const lists: unknown[][] = [
+  const values = [
+    String(settings.lockWaitMs),
     ...answeredClaims(claims),
     ...columns.map((column) => planned.map(({ row }) => row[column])),
     messages.map(({ n }) => n),
     ...prepared,
   ];
-  const values = [String(settings.lockWaitMs), ...lists.map(arrayLiteral)];
   const sent = settings.named
     ? (client as unknown as NamesStatements).query({ name, text, values })
     : client.query(text, values);

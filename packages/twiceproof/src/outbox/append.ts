@@ -93,7 +93,7 @@ export const messageColumns = [
  * the aggregate, and not from Kafka's: shards and partitions must not go together.
  *
  * LIMIT 1 tells the planner what it cannot know of a table that was never analysed: without, it takes the one row for
- * thousands, and to save the sort of so many it compares every message of a batch with every claim (7 ms for 200).
+ * thousands, and to save the sort of so many it compares every message of a batch with every claim.
  */
 export function insertMessages(schema: string, source: string): string {
   const columns = messageColumns.map(({ name }) => name).join(', ');

@@ -4,6 +4,8 @@ import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
 import { migrate } from '../migrations/migrate.ts';
 import { createOutbox } from '../outbox/append.ts';
+import { countPending } from '../outbox/pending.ts';
+import { transaction } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
 import { groupOperation, handlerOperation, plannedOperation, type Operation, type Outcome } from './operation.ts';
 import { createPendingGuard } from './pending-guard.ts';
@@ -61,3 +63,21 @@ for (const [shape, operation] of Object.entries(shapes)) {
     await pool.query('UPDATE twiceproof.relay_cursor SET prev = pg_current_snapshot()');
   });
 }
+
+test('of a window that is partly published only the rest counts, and a writer that was slow counts when it is done', async () => {
+  const pending = async (): Promise<number> => countPending(pool, 1_000);
+  await pool.query('UPDATE twiceproof.relay_cursor SET prev = pg_current_snapshot()');
+  const slow = await pool.connect();
+  await slow.query('BEGIN');
+  await outbox.append(slow, [message(1)]);
+  await pool.query('UPDATE twiceproof.relay_cursor SET prev = pg_current_snapshot()');
+  for (let n = 0; n < 10; n += 1) await transaction(pool, (tx) => outbox.append(tx, [message(n)]));
+  assert.equal(await pending(), 10);
+  await slow.query('COMMIT');
+  slow.release();
+  assert.equal(await pending(), 11);
+  const { rowCount } = await pool.query('UPDATE twiceproof.relay_cursor SET window_done = 2 WHERE shard = 0');
+  assert.equal(rowCount, 1);
+  assert.equal(await pending(), 9);
+  assert.equal(await countPending(pool, 4), 4, 'it counts no further than it is told');
+});

@@ -1,4 +1,4 @@
-import type { Outcome } from 'twiceproof/edge';
+import type { Caller, Outcome } from 'twiceproof/edge';
 import type { Message } from 'twiceproof/message';
 import type { Tx } from 'twiceproof/tx';
 import { uuidv7 } from 'twiceproof/uuid';
@@ -23,13 +23,13 @@ export const topic = 'order.events';
 export type Append = (tx: Tx, messages: readonly Message[]) => Promise<unknown>;
 
 /** A new order comes to the same whatever is in the database, so all of it can be said beforehand. */
-export function planOrder({ tenant, account_id, amount_cents }: Create) {
+export function planOrder({ tenant, account_id, amount_cents }: Create, caller: Caller) {
   const order_id = uuidv7();
   const status = 'created';
   return {
     outcome: { code: 201, result: { order_id, status } },
     row: { order_id, tenant, account_id, amount_cents, status },
-    messages: [event(order_id, 'order.created', { order_id, account_id, amount_cents, status, version: 1 })],
+    messages: [event(order_id, 'order.created', { order_id, account_id, amount_cents, status, version: 1 }, caller)],
   };
 }
 
@@ -44,8 +44,8 @@ export const orderColumns = {
 const columnList = Object.keys(orderColumns).join(', ');
 export const insertOrders = `INSERT INTO orders (${columnList}) SELECT ${columnList} FROM won RETURNING 1`;
 
-export async function createOrder(tx: Tx, append: Append, command: Create): Promise<Outcome<Created>> {
-  const { outcome, row, messages } = planOrder(command);
+export async function createOrder(tx: Tx, append: Append, command: Create, caller: Caller): Promise<Outcome<Created>> {
+  const { outcome, row, messages } = planOrder(command, caller);
   await tx.query(`INSERT INTO orders (${columnList}) VALUES ($1, $2, $3, $4, $5)`, Object.values(row));
   await append(tx, messages);
   return outcome;
@@ -56,6 +56,7 @@ export async function setStatuses(
   tx: Tx,
   append: Append,
   commands: readonly SetStatus[],
+  callers: readonly Caller[],
 ): Promise<Outcome<StatusSet>[]> {
   const ids = commands.map(({ order_id }) => order_id);
   // In the order of their ids, as every other transaction does: so no two wait for each other. And before the
@@ -69,13 +70,12 @@ export async function setStatuses(
     [ids, commands.map(({ tenant }) => tenant), commands.map(({ status }) => status)],
   );
   const versions = new Map(rows.map((row) => [String(row['order_id']), Number(row['version'])]));
-  const known = commands.filter(({ order_id }) => versions.has(order_id));
-  await append(
-    tx,
-    known.map(({ order_id, status }) =>
-      event(order_id, 'order.status_changed', { order_id, status, version: versions.get(order_id) }),
-    ),
-  );
+  const changed = commands.flatMap(({ order_id, status }, n) => {
+    const version = versions.get(order_id);
+    if (version === undefined) return [];
+    return [event(order_id, 'order.status_changed', { order_id, status, version }, callers[n]!)];
+  });
+  await append(tx, changed);
   return commands.map(({ order_id, status }) => {
     const version = versions.get(order_id);
     return version === undefined
@@ -84,6 +84,7 @@ export async function setStatuses(
   });
 }
 
-function event(orderId: string, type: string, payload: object): Message {
-  return { topic, aggregateId: orderId, type, payload: Buffer.from(JSON.stringify(payload)) };
+function event(orderId: string, type: string, payload: object, { traceparent }: Caller): Message {
+  const message = { topic, aggregateId: orderId, type, payload: Buffer.from(JSON.stringify(payload)) };
+  return traceparent === undefined ? message : { ...message, headers: { traceparent } };
 }

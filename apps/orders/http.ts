@@ -29,7 +29,8 @@ export function createHttpServer({ operations, database, observe }: HttpOptions)
       send(reply, generalProblem(400, 'The request cannot be read.'));
     },
   });
-  const common = { principal: tenantOf, keyLines, observe };
+  const traceparent = (request: FastifyRequest): unknown => request.headers['traceparent'];
+  const common = { principal: tenantOf, keyLines, traceparent, observe };
   const create = httpOperation(operations.create, { ...common, parse: parseCreate, render: { 1: renderCreated } });
   const setStatus = httpOperation(operations.setStatus, {
     ...common,

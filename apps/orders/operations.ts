@@ -1,4 +1,11 @@
-import { groupOperation, handlerOperation, plannedOperation, type Operation, type Outcome } from 'twiceproof/edge';
+import {
+  groupOperation,
+  handlerOperation,
+  plannedOperation,
+  type Caller,
+  type Operation,
+  type Outcome,
+} from 'twiceproof/edge';
 import { createOutbox } from 'twiceproof/outbox';
 import { transaction, type Pool } from 'twiceproof/transaction';
 import type { Tx } from 'twiceproof/tx';
@@ -36,8 +43,8 @@ export function createOperations(
   const setStatus = { pool, ...limits, name: names.setStatus };
   if (shape === 'handler') {
     return {
-      create: handlerOperation({ ...create, execute: async (tx, one) => createOrder(tx, outbox.append, one) }),
-      setStatus: handlerOperation({ ...setStatus, execute: async (tx, one) => setOne(tx, outbox.append, one) }),
+      create: handlerOperation({ ...create, execute: async (tx, one, by) => createOrder(tx, outbox.append, one, by) }),
+      setStatus: handlerOperation({ ...setStatus, execute: async (tx, one, by) => setOne(tx, outbox.append, one, by) }),
     };
   }
   return {
@@ -50,15 +57,15 @@ export function createOperations(
     }),
     setStatus: groupOperation({
       ...setStatus,
-      effects: (tx, all) => setStatuses(tx, outbox.append, all),
+      effects: (tx, all, by) => setStatuses(tx, outbox.append, all, by),
       // One statement cannot change a row twice, and each change is an event of its own.
       exclusive: ({ order_id }) => order_id,
     }),
   };
 }
 
-async function setOne(tx: Tx, how: Append, command: SetStatus): Promise<Outcome<StatusSet>> {
-  return (await setStatuses(tx, how, [command]))[0]!;
+async function setOne(tx: Tx, how: Append, command: SetStatus, caller: Caller): Promise<Outcome<StatusSet>> {
+  return (await setStatuses(tx, how, [command], [caller]))[0]!;
 }
 
 /**
@@ -77,7 +84,13 @@ export function createBaseline(pool: Pool & Tx, baseline: Baseline): Operations 
     return { outcome: 'answered' as const, code, result, version: 1, replayed: false };
   };
   return {
-    create: { name: names.create, run: async (_, command) => run(async (tx, how) => createOrder(tx, how, command)) },
-    setStatus: { name: names.setStatus, run: async (_, command) => run(async (tx, how) => setOne(tx, how, command)) },
+    create: {
+      name: names.create,
+      run: async (by, command) => run(async (tx, how) => createOrder(tx, how, command, by)),
+    },
+    setStatus: {
+      name: names.setStatus,
+      run: async (by, command) => run(async (tx, how) => setOne(tx, how, command, by)),
+    },
   };
 }

@@ -175,3 +175,35 @@ test('an order that is not there is a stored refusal, the same at each repetitio
   const read = await exchange(first.http, requestText(path, { ...foreign, method: 'GET' }));
   assert.deepEqual([statusOf(set), statusOf(read)], [404, 404]);
 });
+
+test('the trace of the first request travels with the message, through either door and in either shape, and is no part of the request', async () => {
+  const trace = (n: number): string => `00-${'4bf92f3577b34da6a3ce929d0e0e473'}${n}-00f067aa0ba902b7-01`;
+  const post = async (
+    origin: string,
+    path: string,
+    key: string,
+    body: object,
+    traceparent: string,
+  ): Promise<string> => {
+    const headers = { ...asTenant(key), 'content-type': 'application/json', traceparent };
+    const answer = await fetch(`${origin}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+    assert.ok(answer.ok, String(answer.status));
+    return String(((await answer.json()) as { order_id: string }).order_id);
+  };
+  const tracesOf = async (orderId: string): Promise<unknown[]> => {
+    const { rows } = await pool.query('SELECT headers FROM twiceproof.outbox WHERE aggregate_id = $1 ORDER BY id', [
+      orderId,
+    ]);
+    return rows.map(({ headers }) => headers as unknown);
+  };
+  for (const { http } of [first, handlers]) {
+    const id = await post(http, '/orders', `traced ${http}`, order, trace(1));
+    assert.equal(await post(http, '/orders', `traced ${http}`, order, trace(2)), id, 'a retry has another trace');
+    await post(http, `/orders/${id}/status`, `traced status ${http}`, { status: 'paid' }, trace(3));
+    await post(http, `/orders/${id}/status`, `untraced status ${http}`, { status: 'shipped' }, 'not a trace');
+    assert.deepEqual(await tracesOf(id), [{ traceparent: trace(1) }, { traceparent: trace(3) }, null]);
+  }
+  const { response } = await grpc.call('Create', order, { ...asTenant('traced grpc'), traceparent: trace(4) });
+  const { order_id } = response as { order_id: string };
+  assert.deepEqual(await tracesOf(order_id), [{ traceparent: trace(4) }]);
+});

@@ -1,4 +1,4 @@
-import type { Metrics } from './metrics.ts';
+import type { Metrics } from '@twiceproof/program/metrics';
 
 export type Door = 'http' | 'grpc';
 

@@ -19,6 +19,14 @@ export interface Caller {
   /** The tenant or the authenticated caller, found out by the server; never what a client merely says. */
   principal: string;
   key: string;
+  /** Of the request, for the headers of messages (W3C Trace Context). It is no part of what is asked for: a retry has another. */
+  traceparent?: string | undefined;
+}
+
+/** A command on its way, and who has asked for it first. */
+interface Asked<Command> {
+  command: Command;
+  caller: Caller;
 }
 
 /** What an operation comes to. `code` is as in HTTP, and says what kind of result it is; doors translate it. */
@@ -47,7 +55,8 @@ interface Naming {
 
 /** One transaction for each request, with any SQL. For whatever is not asked for thousands of times a second. */
 export function handlerOperation<Command, Result>(
-  options: HandlerEdgeOptions & Naming & { execute(tx: Tx, command: Command): Promise<Outcome<Result>> },
+  options: HandlerEdgeOptions &
+    Naming & { execute(tx: Tx, command: Command, caller: Caller): Promise<Outcome<Result>> },
 ): Operation<Command, Result> {
   const edge = createHandlerEdge(options);
   const { name, version = 1, execute } = options;
@@ -55,7 +64,9 @@ export function handlerOperation<Command, Result>(
     name,
     run: async (caller, command) =>
       toOperationReply(
-        await edge.run(toIntent(name, caller, command), async (tx) => toAnswer(await execute(tx, command), version)),
+        await edge.run(toIntent(name, caller, command), async (tx) =>
+          toAnswer(await execute(tx, command, caller), version),
+        ),
       ),
   };
 }
@@ -63,16 +74,25 @@ export function handlerOperation<Command, Result>(
 /** One transaction for all that have come meanwhile. For what is asked for often, and can be done by set. */
 export function groupOperation<Command, Result>(
   options: Omit<GroupEdgeOptions<Command>, 'effects'> &
-    Naming & { effects(tx: Tx, commands: readonly Command[]): Promise<readonly Outcome<Result>[]> },
+    Naming & {
+      /** An outcome for each command, at the same index; `callers` has them at the same index too. */
+      effects(tx: Tx, commands: readonly Command[], callers: readonly Caller[]): Promise<readonly Outcome<Result>[]>;
+    },
 ): Operation<Command, Result> {
-  const { name, version = 1, effects } = options;
-  const edge = createGroupEdge<Command>({
-    ...options,
-    effects: async (tx, commands) => (await effects(tx, commands)).map((outcome) => toAnswer(outcome, version)),
+  const { name, version = 1, effects, exclusive, ...rest } = options;
+  const edge = createGroupEdge<Asked<Command>>({
+    ...rest,
+    ...(exclusive && { exclusive: ({ command }) => exclusive(command) }),
+    effects: async (tx, asked) => {
+      const commands = asked.map(({ command }) => command);
+      const callers = asked.map(({ caller }) => caller);
+      return (await effects(tx, commands, callers)).map((outcome) => toAnswer(outcome, version));
+    },
   });
   return {
     name,
-    run: async (caller, command) => toOperationReply(await edge.run(toIntent(name, caller, command), command)),
+    run: async (caller, command) =>
+      toOperationReply(await edge.run(toIntent(name, caller, command), { command, caller })),
   };
 }
 
@@ -82,19 +102,21 @@ export function groupOperation<Command, Result>(
  */
 export function plannedOperation<Command, Result, Row>(
   options: Omit<PlannedEdgeOptions<Command, Row>, 'plan'> &
-    Naming & { plan(command: Command): Omit<Plan<Row>, 'answer'> & { outcome: Outcome<Result> } },
+    Naming & { plan(command: Command, caller: Caller): Omit<Plan<Row>, 'answer'> & { outcome: Outcome<Result> } },
 ): Operation<Command, Result> {
-  const { name, version = 1, plan } = options;
-  const edge = createPlannedEdge<Command, Row>({
-    ...options,
-    plan: (command) => {
-      const { outcome, ...rest } = plan(command);
-      return { ...rest, answer: toAnswer(outcome, version) };
+  const { name, version = 1, plan, exclusive, ...rest } = options;
+  const edge = createPlannedEdge<Asked<Command>, Row>({
+    ...rest,
+    ...(exclusive && { exclusive: ({ command }) => exclusive(command) }),
+    plan: ({ command, caller }) => {
+      const { outcome, ...planned } = plan(command, caller);
+      return { ...planned, answer: toAnswer(outcome, version) };
     },
   });
   return {
     name,
-    run: async (caller, command) => toOperationReply(await edge.run(toIntent(name, caller, command), command)),
+    run: async (caller, command) =>
+      toOperationReply(await edge.run(toIntent(name, caller, command), { command, caller })),
   };
 }
 
@@ -118,6 +140,13 @@ function toOperationReply<Result>(reply: Reply): OperationReply<Result> {
     ? (JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString()) as Result)
     : undefined;
   return { outcome: 'answered', code, result, version, replayed: reply.replayed };
+}
+
+/** The value of a `traceparent` header if it has the form of one; a wrong one is no reason to refuse a request. */
+export function traceparentOf(value: unknown): string | undefined {
+  return typeof value === 'string' && /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/.test(value)
+    ? value
+    : undefined;
 }
 
 /** JSON with the keys of objects in order: the same text for the same value. */

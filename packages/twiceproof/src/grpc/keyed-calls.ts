@@ -1,6 +1,7 @@
 import { ServerInterceptingCall, status } from '@grpc/grpc-js';
 import type { Metadata, ServerInterceptingCallInterface, ServerInterceptor } from '@grpc/grpc-js';
 import { failureOf } from '../edge/failure.ts';
+import { traceparentOf } from '../edge/operation.ts';
 import { parseIdempotencyKey, type ParsedKey } from '../http/idempotency-key.ts';
 import { point } from '../points.ts';
 import type { KeyedMethod } from './keyed-method.ts';
@@ -116,7 +117,8 @@ async function carryOut(
     if (!principal) return refused('unauthenticated');
     const parsed = keyOf(metadata);
     if ('problem' in parsed) return refused(parsed.problem);
-    return await method.answer({ principal, key: parsed.key }, request);
+    const traceparent = traceparentOf(metadata.get('traceparent')[0]);
+    return await method.answer({ principal, key: parsed.key, traceparent }, request);
   } catch (error) {
     const failure = failureOf(error);
     return { ...refused(failure === 'unexpected' ? 'internal' : failure), error };

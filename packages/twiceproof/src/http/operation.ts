@@ -1,4 +1,4 @@
-import type { Operation } from '../edge/operation.ts';
+import { traceparentOf, type Operation } from '../edge/operation.ts';
 import { requireKeptHeaders, type HttpAnswer } from './answer.ts';
 import { callerOf, observed, told, toldOf, type DoorOptions, type Told } from './door.ts';
 import type { ProblemName } from './problem.ts';
@@ -23,6 +23,8 @@ export interface HttpOperationOptions<R, Command, Result> extends DoorOptions<R>
   /** The values of Idempotency-Key, one for each header line. */
   keyLines(request: R): readonly string[];
   parse(request: R, principal: string): ParsedRequest<Command>;
+  /** The request's header of that name, to be carried on by messages. Defaults to none. */
+  traceparent?(request: R): unknown;
   /** By the version of the operation that gave the result: old results are rendered as they were. */
   render: Readonly<Record<number, Render<Result>>>;
 }
@@ -44,7 +46,8 @@ async function answer<R, Command, Result>(
   if ('problem' in caller) return told(caller.problem);
   const parsed = options.parse(request, caller.principal);
   if ('problem' in parsed) return told(parsed.problem, parsed.detail === undefined ? {} : { detail: parsed.detail });
-  const reply = await operation.run(caller, parsed.command);
+  const traceparent = traceparentOf(options.traceparent?.(request));
+  const reply = await operation.run({ ...caller, traceparent }, parsed.command);
   if (reply.outcome !== 'answered') return toldOf(reply);
   if (reply.result === undefined) return told('answer-not-kept');
   try {

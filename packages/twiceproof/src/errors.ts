@@ -84,6 +84,18 @@ export const errorTable = {
     retryable: false,
     todo: 'Run the migrations (`migrate`), with the same schema name as here.',
   },
+  TP_STANDBY: {
+    retryable: false,
+    todo: 'Connect to the primary: a standby does not know which transactions are under way, so messages would be missed.',
+  },
+  TP_CURSOR_FOREIGN: {
+    retryable: false,
+    todo: 'The database was restored from a dump, or moved. Stop all writers and relays, then run `twiceproof outbox repair` (docs/operations.md).',
+  },
+  TP_OUTBOX_CHANGED: {
+    retryable: false,
+    todo: 'Somebody deleted or changed rows of the outbox that were not published. It is a log: use `twiceproof outbox prune`, and nothing else.',
+  },
   TP_OPTION: {
     retryable: false,
     todo: 'Correct the option that the message names.',

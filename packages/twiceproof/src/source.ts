@@ -7,21 +7,34 @@ export interface SourcedMessage extends Message {
 }
 
 /**
- * A run of committed messages in publish order. It holds its place in the source until it is
- * advanced or abandoned; both end it.
+ * A run of committed messages in publish order. It holds its place in the source, so that nobody else is given a message
+ * of the same key, until it is advanced or abandoned; each of them ends it, and so does the death of this process.
  */
 export interface SourceBatch {
   readonly messages: readonly SourcedMessage[];
-  /** Every message is acknowledged: never hand them out again. */
-  advance(): Promise<void>;
-  /** Hand them out again. What was published already becomes a duplicate that the inbox absorbs. */
+  /** Messages that are done are never handed out again. What is not done is. */
+  advance(progress: Progress): Promise<void>;
+  /** Hand out all of them again. What was published already becomes a duplicate that the inbox absorbs. */
   abandon(): Promise<void>;
+}
+
+export interface Progress {
+  /** So many messages from the beginning are done: each of them is acknowledged, or parked by this call. */
+  done: number;
+  /** Which of those are kept aside, by index and in order, since they cannot be published: their key waits for a person. */
+  parked: readonly { index: number; reason: string }[];
 }
 
 /** How the relay learns of committed outbox rows. */
 export interface Source {
   readonly name: string;
-  /** The next batch, or undefined when nothing is waiting. */
-  next(options: { maxMessages: number; signal: AbortSignal }): Promise<SourceBatch | undefined>;
+  /** Rejects with the reason why this database must not be published from. */
+  check(): Promise<void>;
+  /**
+   * The next batch, or undefined when none came in `waitMs` or the signal was aborted. Messages of a key that is parked
+   * are not in it: they are kept aside behind the others of their key when the batch advances. Several may be asked for
+   * at once; no two hold messages of one key.
+   */
+  next(options: { maxMessages: number; waitMs: number; signal: AbortSignal }): Promise<SourceBatch | undefined>;
   close(): Promise<void>;
 }

@@ -1,3 +1,4 @@
+import { durableCommit } from '../connection.ts';
 import { TwiceproofError } from '../errors.ts';
 import type { Message, MessageId } from '../message.ts';
 import { point } from '../points.ts';
@@ -39,11 +40,11 @@ export interface PreparedMessages {
 
 export function createOutbox(options: OutboxOptions): Outbox {
   const schema = quotedSchema(options.schema);
-  const statement = insertMessages(
-    schema,
-    `unnest(${messageColumns.map(({ type }, n) => `$${n + 1}::${type}[]`).join(', ')})
-       WITH ORDINALITY AS m (${messageColumns.map(({ name }) => name).join(', ')}, n)`,
-  );
+  const columnLists = messageColumns.map(({ type }, n) => `$${n + 1}::${type}[]`).join(', ');
+  const columnNames = messageColumns.map(({ name }) => name).join(', ');
+  // What is published must not be lost when the server crashes, so whoever appends waits for the disk.
+  const statement = `WITH durable AS MATERIALIZED (SELECT ${durableCommit})
+    ${insertMessages(schema, `durable, unnest(${columnLists}) WITH ORDINALITY AS m (${columnNames}, n)`)}`;
   const topics = new Set(options.topics);
   const newId = options.newId ?? uuidv7;
 
@@ -88,18 +89,23 @@ export const messageColumns = [
   { name: 'headers', type: 'json' },
 ] as const;
 
+/** Not by Kafka's hash: shards and partitions must not go together. */
+export function shardOf(aggregateId: string, shards: string): string {
+  return `((hashtextextended(${aggregateId} COLLATE "C", 0) & 9223372036854775807) % ${shards})`;
+}
+
 /**
- * Writes the rows of `source`, which has the columns above and `n`, in the order of `n`. The shard comes from the hash of
- * the aggregate, and not from Kafka's: shards and partitions must not go together.
+ * Writes the rows of `source`, which has the columns above and `n`, in the order of `n`.
  *
- * LIMIT 1 tells the planner what it cannot know of a table that was never analysed: without, it takes the one row for
- * thousands, and to save the sort of so many it compares every message of a batch with every claim.
+ * The count of shards is a scalar: the planner knows that it is one, also of a table that was never analysed. Whoever finds
+ * none fails, because a shard must not be null: a transaction that has an older snapshot than a change of the count
+ * finds an empty table, and must not go on (reshard.ts).
  */
 export function insertMessages(schema: string, source: string): string {
   const columns = messageColumns.map(({ name }) => name).join(', ');
   return `INSERT INTO ${schema}.outbox (shard, ${columns})
-    SELECT (hashtextextended(aggregate_id COLLATE "C", 0) & 9223372036854775807) % shards, ${columns}
-    FROM ${source}, (SELECT shards FROM ${schema}.settings LIMIT 1) AS settings
+    SELECT ${shardOf('aggregate_id', `(SELECT shards FROM ${schema}.settings)`)}, ${columns}
+    FROM ${source}
     ORDER BY n`;
 }
 

@@ -1,0 +1,123 @@
+/** The statements by which the outbox is read as a log. Why they lose nothing and keep the order is said in poll.ts. */
+
+/**
+ * What a row of the outbox is read as: texts, since how a client reads json or times is for its owner to choose. A message
+ * of a key that is parked may not overtake it.
+ */
+const columns = (schema: string): string => `o.id::text AS position, o.topic, o.aggregate_id, o.msg_id, o.event_type,
+  o.payload, o.headers::text, to_char(o.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS created_at,
+  EXISTS (SELECT FROM ${schema}.relay_parked p WHERE p.shard = o.shard AND p.aggregate_id = o.aggregate_id) AS is_behind`;
+
+/**
+ * The window between two snapshots: what is visible in $3 and not in $2, of shard $1, behind id $4. Both snapshots are
+ * parameters, since a column would be unpacked again for each row. The second part are the late ones: only ids that
+ * were running in the first snapshot and have finished by the second can be those.
+ */
+function window(schema: string, wanted: string): string {
+  return `SELECT ${wanted} FROM ${schema}.outbox o
+      WHERE o.shard = $1::smallint AND o.id > $4::bigint
+        AND o.xid >= pg_snapshot_xmax($2::pg_snapshot) AND o.xid < pg_snapshot_xmax($3::pg_snapshot)
+        AND pg_visible_in_snapshot(o.xid, $3::pg_snapshot)
+    UNION ALL
+    SELECT ${wanted} FROM ${schema}.outbox o
+      WHERE o.shard = $1::smallint AND o.id > $4::bigint
+        AND o.xid >= pg_snapshot_xmin($2::pg_snapshot) AND o.xid < pg_snapshot_xmax($2::pg_snapshot)
+        AND o.xid = ANY (ARRAY(SELECT x FROM pg_snapshot_xip($2::pg_snapshot) AS x
+                               WHERE pg_visible_in_snapshot(x, $3::pg_snapshot)))`;
+}
+
+/** The first $5 messages of a window. It sorts all of the window for that. */
+export const readPage = (schema: string): string =>
+  `SELECT * FROM (${window(schema, columns(schema))}) AS w ORDER BY position::bigint LIMIT $5::bigint`;
+
+/** Where the messages of a window are, up to $5 of them: a window of millions is sorted once for many pages. */
+export const listWindow = (schema: string): string =>
+  `SELECT string_agg(xid::text, ',' ORDER BY id) AS xids, string_agg(id::text, ',' ORDER BY id) AS ids
+   FROM (SELECT xid, id FROM (${window(schema, 'o.xid, o.id')}) AS w ORDER BY id LIMIT $5::bigint) AS listed`;
+
+/** The messages at these places. */
+export const readListed = (schema: string): string =>
+  `SELECT ${columns(schema)}
+   FROM unnest($2::xid8[], $3::bigint[]) WITH ORDINALITY AS w (xid, id, n)
+   JOIN ${schema}.outbox o ON o.shard = $1::smallint AND o.xid = w.xid AND o.id = w.id
+   ORDER BY n`;
+
+/**
+ * Which shards may have something, without a lock and without a transaction id: an idle relay costs next to nothing. A
+ * cursor that has not moved for a minute is moved even if there is nothing, because retention goes by it.
+ */
+export const shardsWithWork = (schema: string): string =>
+  `SELECT c.shard FROM ${schema}.relay_cursor c
+   WHERE c.cur IS NOT NULL OR c.advanced_at < clock_timestamp() - interval '1 minute'
+     OR EXISTS (SELECT FROM ${schema}.outbox o WHERE o.shard = c.shard AND o.xid >= pg_snapshot_xmax(c.prev))
+     OR EXISTS (SELECT FROM ${schema}.outbox o
+                WHERE o.shard = c.shard AND o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(c.prev))))`;
+
+/**
+ * Begins the transaction, takes the one of these shards that has waited longest and that nobody holds, and looks at the
+ * clock of transactions: in a statement of its own, after the lock, or it might be older than the cursor. One round
+ * trip, hence no parameters.
+ *
+ * Without sequential scans, because a plan that was made while the table was empty would have one, and is kept. An advance
+ * that a crash of the server takes back makes duplicates only, so nobody waits for the disk.
+ */
+export const beginAndLock = (schema: string, shards: readonly number[], idleTimeoutMs: number): string =>
+  `BEGIN ISOLATION LEVEL READ COMMITTED;
+   SELECT set_config('idle_in_transaction_session_timeout', '${Math.round(idleTimeoutMs)}', true),
+     set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
+     set_config('synchronous_commit', 'off', true);
+   SELECT shard, prev::text, cur::text, last_id::text, window_done::text
+   FROM ${schema}.relay_cursor WHERE shard IN (${shards.map(Number).join(', ')})
+   ORDER BY advanced_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
+   SELECT pg_current_snapshot()::text AS now`;
+
+export interface CursorPlace {
+  prev: string;
+  cur: string | null;
+  lastId: bigint;
+  windowDone: number;
+}
+
+export function advanceAndCommit(
+  schema: string,
+  shard: number,
+  { prev, cur, lastId, windowDone }: CursorPlace,
+): string {
+  return `UPDATE ${schema}.relay_cursor SET prev = ${snapshot(prev)}, cur = ${cur === null ? 'NULL' : snapshot(cur)},
+     last_id = ${lastId}, window_done = ${windowDone}, advanced_at = clock_timestamp() WHERE shard = ${shard};
+   COMMIT`;
+}
+
+/** It comes from the server and goes back there; all the same nothing but a snapshot becomes part of a statement. */
+function snapshot(text: string): string {
+  if (!/^\d+:\d+:[\d,]*$/.test(text)) throw new Error(`this is not a snapshot: ${text}`);
+  return `'${text}'`;
+}
+
+export const park = (schema: string): string =>
+  `INSERT INTO ${schema}.relay_parked
+     (shard, topic, aggregate_id, msg_id, event_type, payload, headers, created_at, reason)
+   SELECT $1::smallint, m.topic, m.aggregate_id, m.msg_id, m.event_type, m.payload, m.headers, m.created_at, m.reason
+   FROM unnest($2::text[], $3::text[], $4::uuid[], $5::text[], $6::bytea[], $7::json[], $8::timestamptz[], $9::text[])
+     WITH ORDINALITY AS m (topic, aggregate_id, msg_id, event_type, payload, headers, created_at, reason, n)
+   ORDER BY n`;
+
+/** Why this database must not be published from, if anything. */
+export const cursorFacts = (schema: string): string =>
+  `SELECT pg_is_in_recovery() AS is_standby, (SELECT shards FROM ${schema}.settings) AS shards,
+     count(*)::int AS cursors, max(c.shard) AS highest,
+     bool_or(c.system_identifier <> (SELECT system_identifier FROM pg_control_system())) AS is_foreign,
+     bool_or(pg_snapshot_xmax(c.prev) > pg_snapshot_xmax(pg_current_snapshot())) AS is_ahead
+   FROM ${schema}.relay_cursor c`;
+
+/**
+ * Ends connections of other relays that hold a shard for longer than a relay can: no timeout of the server comes while it
+ * waits for a client that takes nothing any more.
+ */
+export const endStuckRelays = (schema: string): string =>
+  `SELECT a.pid, pg_terminate_backend(a.pid) AS ended FROM pg_stat_activity a
+   WHERE a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid()
+     AND a.application_name = current_setting('application_name')
+     AND a.xact_start < clock_timestamp() - $1 * interval '1 millisecond'
+     AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.relation = '${schema}.relay_cursor'::regclass
+                 AND l.mode IN ('RowShareLock', 'RowExclusiveLock'))`;

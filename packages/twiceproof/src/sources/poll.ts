@@ -1,0 +1,281 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { connectQuietly, isServerError, type NamesStatements, type Pool, type PoolClient } from '../connection.ts';
+import type { QueryResult } from '../connection.ts';
+import { TwiceproofError } from '../errors.ts';
+import { point } from '../points.ts';
+import { relayTimes, type RelayTimes } from '../relay-times.ts';
+import { quotedSchema } from '../schema-name.ts';
+import type { Source, SourceBatch } from '../source.ts';
+import { createBatch } from './poll-batch.ts';
+import type { WakeUps } from './wake-up.ts';
+import {
+  beginAndLock,
+  cursorFacts,
+  endStuckRelays,
+  listWindow,
+  readListed,
+  readPage,
+  shardsWithWork,
+} from './poll-statements.ts';
+
+export interface PollSourceOptions {
+  /** A connection is used for each batch that is under way, and one more for a moment between them. */
+  pool: Pool;
+  /** Defaults to `twiceproof`. */
+  schema?: string;
+  /** How often to look when there was nothing. Each look costs the server about 0.1 ms. Defaults to 20. */
+  pollIntervalMs?: number;
+  times?: Partial<RelayTimes>;
+  /** As at the edge: say false behind a pooler that does not carry the names of statements along. Defaults to true. */
+  named?: boolean;
+  /** How many places of a large window are kept in memory, 30 bytes each. Defaults to 200,000. */
+  maxListed?: number;
+  /** See `listenForWakeUps`. Whoever made them closes them. Defaults to none: polling alone. */
+  wakeUps?: WakeUps;
+  /** Another relay stood still and its connection was ended. */
+  onStuckRelay?: (pid: number) => void;
+}
+
+const defaults = { pollIntervalMs: 20, named: true, maxListed: 200_000 };
+
+/** How far a shard is published: all that is visible in `prev`, and of the window between it and `cur` what lies up to `lastId`. */
+export interface Cursor {
+  shard: number;
+  prev: string;
+  cur: string;
+  lastId: bigint;
+  windowDone: number;
+}
+
+export interface Row {
+  position: bigint;
+  topic: string;
+  aggregateId: string;
+  msgId: string;
+  type: string;
+  payload: Buffer;
+  /** JSON. */
+  headers: string | null;
+  createdAt: string;
+  /** Of a key that is parked: it goes behind. */
+  isBehind: boolean;
+}
+
+/** The next rows of a window, and whether they are its last ones. */
+export interface Page {
+  rows: Row[];
+  isLast: boolean;
+}
+
+/** Where the rest of a large window is, from `next` on; `isWhole` if the list was not cut. */
+interface Listed {
+  prev: string;
+  cur: string;
+  lastId: bigint;
+  xids: string[];
+  ids: string[];
+  next: number;
+  isWhole: boolean;
+}
+
+/**
+ * Reads the outbox as a log, by the difference of snapshots: a pass publishes everything that is visible in a snapshot of
+ * now (`cur`) and was not in that of the last pass (`prev`). No committed row can be missed, however late it was
+ * committed, and none is read twice.
+ *
+ * The order within a key: whoever changed an aggregate later had to wait for the row lock of whoever changed it before, so
+ * each snapshot that sees the later one sees the earlier. Within a window rows are sorted by their id, which was drawn
+ * after the lock.
+ *
+ * One row of `relay_cursor` for each shard, locked while its page is published: the lock is the lease. That of a dead
+ * relay goes with its connection; one that stands still is freed by the server's timeout or by the watchdog of another.
+ * When it wakes, its connection is gone, and so it can publish duplicates but advance nothing.
+ */
+export function createPollSource(options: PollSourceOptions): Source {
+  const { pool, pollIntervalMs, named, maxListed } = { ...defaults, ...options };
+  const times = relayTimes(options.times);
+  const schema = quotedSchema(options.schema);
+  const texts = { page: readPage(schema), list: listWindow(schema), listed: readListed(schema) };
+  const lists = new Map<number, Listed>();
+  let watchedAt = performance.now();
+
+  async function next({
+    maxMessages,
+    waitMs,
+    signal,
+  }: Parameters<Source['next']>[0]): Promise<SourceBatch | undefined> {
+    const deadline = performance.now() + waitMs;
+    while (!signal.aborted) {
+      await watch();
+      const shards = await look();
+      const batch = shards.length > 0 ? await take(shards, maxMessages) : undefined;
+      if (batch === 'again') continue;
+      if (batch || performance.now() >= deadline) return batch;
+      const pauseMs = pollIntervalMs * (0.75 + Math.random() / 2);
+      await (options.wakeUps?.wait(pauseMs, signal) ?? delay(pauseMs, undefined, { signal }).catch(() => {}));
+    }
+    return undefined;
+  }
+
+  async function look(): Promise<number[]> {
+    const { rows } = await onConnection((client) => run(client, 'look', shardsWithWork(schema), []));
+    return rows.map((row) => Number(row['shard']));
+  }
+
+  async function take(shards: readonly number[], maxMessages: number): Promise<SourceBatch | 'again' | undefined> {
+    const client = await connectQuietly(pool);
+    let batch: SourceBatch;
+    try {
+      const cursor = await lock(client, shards);
+      if (!cursor) {
+        await client.query('ROLLBACK');
+        client.release();
+        return undefined;
+      }
+      batch = createBatch({ client, schema, cursor, page: await read(client, cursor, maxMessages) });
+    } catch (error) {
+      await giveUp(client, error);
+      throw error;
+    }
+    if (batch.messages.length > 0) return batch;
+    // Nothing to publish: an empty window is closed, and rows behind parked ones join them. More may stand behind it.
+    await batch.advance({ done: 0, parked: [] });
+    return 'again';
+  }
+
+  async function lock(client: PoolClient, shards: readonly number[]): Promise<Cursor | undefined> {
+    const results = await client.query(beginAndLock(schema, shards, times.idleTimeoutMs));
+    const [, , locked, clock] = results as unknown as QueryResult[];
+    const row = locked?.rows[0];
+    if (!row) return undefined;
+    const [prev, now] = [String(row['prev']), String(clock?.rows[0]?.['now'])];
+    if (xmaxOf(prev) > xmaxOf(now)) throw cursorsAreForeign('they lie ahead of it');
+    return {
+      shard: Number(row['shard']),
+      prev,
+      cur: String(row['cur'] ?? now),
+      lastId: BigInt(String(row['last_id'])),
+      windowDone: Number(row['window_done']),
+    };
+  }
+
+  async function read(client: PoolClient, cursor: Cursor, limit: number): Promise<Page> {
+    const { shard, prev, cur, lastId } = cursor;
+    const window = [shard, prev, cur, String(lastId)];
+    // The first page of a window tells whether it is a large one.
+    if (lastId === 0n) {
+      lists.delete(shard);
+      const rows = await readRows(client, 'page', [...window, limit]);
+      return { rows, isLast: rows.length < limit };
+    }
+    let listed = lists.get(shard);
+    if (!listed || !isValid(listed, cursor)) {
+      const { rows } = await run(client, 'list', texts.list, [...window, maxListed]);
+      const split = (text: unknown): string[] => (typeof text === 'string' ? text.split(',') : []);
+      const ids = split(rows[0]?.['ids']);
+      // A list that was cut is not the end of the window.
+      listed = { prev, cur, lastId, xids: split(rows[0]?.['xids']), ids, next: 0, isWhole: ids.length < maxListed };
+      lists.set(shard, listed);
+    }
+    const end = Math.min(listed.next + limit, listed.ids.length);
+    const places = [listed.xids, listed.ids].map((list) => `{${list.slice(listed.next, end).join(',')}}`);
+    const rows = await readRows(client, 'listed', [shard, ...places]);
+    if (rows.length < end - listed.next) {
+      lists.delete(shard);
+      throw new TwiceproofError(
+        'TP_OUTBOX_CHANGED',
+        `of ${end - listed.next} rows of the outbox ${rows.length} are left`,
+      );
+    }
+    // Valid again when the cursor stands behind this page. If it advances by a part only, the list is made anew.
+    listed.next = end;
+    listed.lastId = rows.at(-1)?.position ?? lastId;
+    return { rows, isLast: listed.isWhole && end === listed.ids.length };
+  }
+
+  async function readRows(client: PoolClient, name: 'page' | 'listed', values: unknown[]): Promise<Row[]> {
+    const [result] = await Promise.all([run(client, name, texts[name], values), point('source:reading')]);
+    return toRows(result);
+  }
+
+  async function run(client: PoolClient, name: string, text: string, values: unknown[]): Promise<QueryResult> {
+    if (!named) return client.query(text, values);
+    // The schema is part of the name: two sources may share a pool.
+    const statement = { name: `twiceproof_poll_${name}_${options.schema ?? ''}`, text, values };
+    return (client as unknown as NamesStatements).query(statement);
+  }
+
+  async function onConnection<T>(work: (client: PoolClient) => Promise<T>): Promise<T> {
+    const client = await connectQuietly(pool);
+    try {
+      const result = await work(client);
+      client.release();
+      return result;
+    } catch (error) {
+      client.release(!isServerError(error));
+      throw error;
+    }
+  }
+
+  /** Not by a timer of its own: a relay that works looks after the others as it goes. */
+  async function watch(): Promise<void> {
+    if (performance.now() - watchedAt < times.watchdogMs / 4) return;
+    watchedAt = performance.now();
+    const { rows } = await onConnection((client) => client.query(endStuckRelays(schema), [times.watchdogMs]));
+    for (const row of rows) options.onStuckRelay?.(Number(row['pid']));
+  }
+
+  async function check(): Promise<void> {
+    const { rows } = await onConnection((client) => client.query(cursorFacts(schema)));
+    const { is_standby, shards, cursors, highest, is_foreign, is_ahead } = rows[0]!;
+    if (is_standby) throw new TwiceproofError('TP_STANDBY', 'this server is a standby');
+    if (shards === null || cursors !== shards || highest !== Number(shards) - 1) {
+      throw new TwiceproofError(
+        'TP_SCHEMA_VERSION',
+        `there are ${String(cursors)} cursors for ${String(shards)} shards`,
+      );
+    }
+    if (is_foreign) throw cursorsAreForeign('they were made in another cluster');
+    if (is_ahead) throw cursorsAreForeign('they lie ahead of it');
+  }
+
+  return { name: 'poll', check, next, close: async () => {} };
+}
+
+/** It begins where the cursor stands now, and is not used up; one that was cut and is used up says nothing of the rest. */
+function isValid({ prev, cur, lastId, next, ids, isWhole }: Listed, cursor: Cursor): boolean {
+  return prev === cursor.prev && cur === cursor.cur && lastId === cursor.lastId && (isWhole || next < ids.length);
+}
+
+/** Of a snapshot, `xmin:xmax:xip,...`: the first transaction id that was not given yet. */
+function xmaxOf(snapshot: string): bigint {
+  return BigInt(snapshot.split(':')[1] ?? '');
+}
+
+function cursorsAreForeign(why: string): TwiceproofError {
+  return new TwiceproofError('TP_CURSOR_FOREIGN', `the cursors of the relay do not belong to this cluster: ${why}`);
+}
+
+async function giveUp(client: PoolClient, error: unknown): Promise<void> {
+  try {
+    if (!isServerError(error) && !(error instanceof TwiceproofError)) throw error;
+    await client.query('ROLLBACK');
+    client.release();
+  } catch {
+    client.release(true);
+  }
+}
+
+function toRows({ rows }: QueryResult): Row[] {
+  return rows.map((row) => ({
+    position: BigInt(row['position'] as string),
+    topic: row['topic'] as string,
+    aggregateId: row['aggregate_id'] as string,
+    msgId: row['msg_id'] as string,
+    type: row['event_type'] as string,
+    payload: row['payload'] as Buffer,
+    headers: row['headers'] as string | null,
+    createdAt: row['created_at'] as string,
+    isBehind: row['is_behind'] as boolean,
+  }));
+}

@@ -1,0 +1,81 @@
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import pg from 'pg';
+import { testDatabase } from '@twiceproof/infra/testing';
+import { createWakeUpSender, listenForWakeUps } from './wake-up.ts';
+
+const { url } = await testDatabase();
+const pool = new pg.Pool({ connectionString: url });
+after(async () => pool.end());
+const never = new AbortController().signal;
+/** If nothing wakes it, the test would wait for so long, and fail by its own time limit. */
+const longMs = 600_000;
+
+async function connect(): Promise<pg.Client> {
+  const client = new pg.Client({ connectionString: url, application_name: 'listener' });
+  await client.connect();
+  return client;
+}
+
+async function untilListening(): Promise<number> {
+  for (;;) {
+    const { rows } = await pool.query<{ pid: number }>(
+      `SELECT pid FROM pg_stat_activity WHERE application_name = 'listener' AND query LIKE 'LISTEN%' AND state = 'idle'`,
+    );
+    if (rows[0]) return rows[0].pid;
+  }
+}
+
+test(
+  'a wake-up ends the wait, also one that came while nobody was waiting; many are sent as few',
+  { timeout: 30_000 },
+  async () => {
+    const wakeUps = listenForWakeUps({ connect });
+    await untilListening();
+    let sent = 0;
+    const counting = {
+      query: async (text: string) => {
+        sent += 1;
+        return pool.query(text);
+      },
+    };
+    const sender = createWakeUpSender({ pool: counting, everyMs: 50 });
+    const waiting = wakeUps.wait(longMs, never);
+    sender.wake();
+    await waiting;
+    assert.equal(sent, 1);
+    for (let n = 0; n < 1_000; n += 1) sender.wake();
+    await wakeUps.wait(longMs, never);
+    assert.equal(sent, 2, 'a thousand wake-ups are one statement');
+    await pool.query('NOTIFY twiceproof');
+    await pool.query('SELECT 1');
+    await wakeUps.wait(longMs, never);
+    await wakeUps.close();
+  },
+);
+
+test(
+  'a connection that is lost is made again, and the wait goes by the clock meanwhile',
+  { timeout: 30_000 },
+  async () => {
+    const wakeUps = listenForWakeUps({ connect });
+    const pid = await untilListening();
+    await pool.query('SELECT pg_terminate_backend($1)', [pid]);
+    await wakeUps.wait(1, never);
+    assert.notEqual(await untilListening(), pid);
+    const waiting = wakeUps.wait(longMs, never);
+    await pool.query('NOTIFY twiceproof');
+    await waiting;
+    await wakeUps.close();
+  },
+);
+
+test('the wait ends with its signal', { timeout: 30_000 }, async () => {
+  const wakeUps = listenForWakeUps({ connect });
+  await untilListening();
+  const stop = new AbortController();
+  const waiting = wakeUps.wait(longMs, stop.signal);
+  stop.abort();
+  await waiting;
+  await wakeUps.close();
+});

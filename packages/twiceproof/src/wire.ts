@@ -1,0 +1,113 @@
+import type { Message, MessageId } from './message.ts';
+import type { SourcedMessage } from './source.ts';
+import type { Delivery, OutgoingRecord } from './transport.ts';
+import { timeOfUuidv7 } from './uuid.ts';
+
+/**
+ * A message as it travels: CloudEvents 1.0 in the binary mode of its Kafka binding. The record's key is the aggregate's
+ * id, its value the payload as it was stored, and all else is headers. Headers of the message itself, `traceparent`
+ * among them, go along unchanged.
+ */
+export function toRecord({ id, createdAt, ...message }: SourcedMessage, source: string): OutgoingRecord {
+  return {
+    topic: message.topic,
+    key: message.aggregateId,
+    value: message.payload,
+    headers: {
+      ...message.headers,
+      ce_specversion: '1.0',
+      ce_id: id,
+      ce_type: message.type,
+      ce_source: source,
+      ce_subject: message.aggregateId,
+      ce_time: createdAt.toISOString(),
+    },
+  };
+}
+
+export interface ReceivedMessage extends Message {
+  id: MessageId;
+  /** Where it comes from, if it says so. */
+  source: string | undefined;
+  createdAt: Date | undefined;
+}
+
+/**
+ * Reads a message back: from the headers, or where the sender cannot set any, from a JSON value with the fields
+ * `msg_id`, `event_type` and `payload` (or those of a CloudEvent: `id`, `type` and `data`). Answers why it cannot be
+ * read otherwise; a message without an id is not run on a guess.
+ */
+export function fromDelivery(delivery: Delivery): ReceivedMessage | { problem: string } {
+  const { lane, key, value } = delivery;
+  if (!key) return { problem: 'the record has no key' };
+  const aggregateId = text(key);
+  if (aggregateId === undefined) return { problem: 'the key is not UTF-8' };
+  const headers = headersOf(delivery);
+  if ('problem' in headers) return headers;
+  const { ce_id, ce_type, ce_source, ce_time, ...rest } = headers.texts;
+  const fields = ce_id === undefined ? fieldsOf(value) : undefined;
+  const id = ce_id ?? asText(fields?.['msg_id'] ?? fields?.['id']);
+  const type = ce_type ?? asText(fields?.['event_type'] ?? fields?.['type']);
+  if (id === undefined || timeOfUuidv7(id) === undefined) return { problem: 'its id is missing, or is not a UUIDv7' };
+  if (!type) return { problem: 'its type is missing' };
+  const payload = fields ? payloadOf(fields['payload'] ?? fields['data']) : value;
+  if (!payload) return { problem: 'its payload is missing, or is nested too deeply' };
+  const time = new Date(ce_time ?? asText(fields?.['time']) ?? Number.NaN);
+  return {
+    topic: lane.topic,
+    aggregateId,
+    id: id.toLowerCase(),
+    type,
+    payload,
+    headers: Object.fromEntries(Object.entries(rest).filter(([name]) => !name.startsWith('ce_'))),
+    source: ce_source ?? asText(fields?.['source']),
+    createdAt: Number.isNaN(time.getTime()) ? undefined : time,
+  };
+}
+
+/** A byte order mark is a part of the text: without it two keys could become one. */
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+function text(bytes: Uint8Array): string | undefined {
+  try {
+    return utf8.decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+function asText(value: unknown): string | undefined {
+  return typeof value === 'string' ? value : undefined;
+}
+
+/** Of a name that comes twice the first counts; but two ids are no id. */
+function headersOf({ headers }: Delivery): { texts: Record<string, string> } | { problem: string } {
+  // Without a prototype: the names are a sender's.
+  const texts = Object.create(null) as Record<string, string>;
+  for (const [name, bytes] of headers) {
+    if (name === 'ce_id' && name in texts) return { problem: 'it has two ids' };
+    const value = text(bytes);
+    if (value === undefined && name.startsWith('ce_')) return { problem: `header ${name} is not UTF-8` };
+    if (value !== undefined) texts[name] ??= value;
+  }
+  return { texts };
+}
+
+/** A text is the payload as it is; anything else is rendered as JSON again. */
+function payloadOf(field: unknown): Uint8Array | undefined {
+  try {
+    return field === undefined ? undefined : Buffer.from(typeof field === 'string' ? field : JSON.stringify(field));
+  } catch {
+    // Rendering can run out of stack where parsing did not.
+    return undefined;
+  }
+}
+
+function fieldsOf(value: Uint8Array): Record<string, unknown> | undefined {
+  try {
+    const parsed = JSON.parse(text(value) ?? '') as unknown;
+    return typeof parsed === 'object' && parsed !== null ? (parsed as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -104,6 +104,7 @@ export const rooms: readonly Room[] = [
       'node:*',
       '@twiceproof/infra',
       'pg',
+      '@platformatic/kafka',
       '@grpc/grpc-js',
       '@grpc/proto-loader',
     ],

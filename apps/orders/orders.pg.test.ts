@@ -197,13 +197,14 @@ test('the trace of the first request travels with the message, through either do
     return rows.map(({ headers }) => headers as unknown);
   };
   for (const { http } of [first, handlers]) {
-    const id = await post(http, '/orders', `traced ${http}`, order, trace(1));
-    assert.equal(await post(http, '/orders', `traced ${http}`, order, trace(2)), id, 'a retry has another trace');
-    await post(http, `/orders/${id}/status`, `traced status ${http}`, { status: 'paid' }, trace(3));
-    await post(http, `/orders/${id}/status`, `untraced status ${http}`, { status: 'shipped' }, 'not a trace');
+    const key = `traced-${new URL(http).port}`;
+    const id = await post(http, '/orders', key, order, trace(1));
+    assert.equal(await post(http, '/orders', key, order, trace(2)), id, 'a retry has another trace');
+    await post(http, `/orders/${id}/status`, `${key}-status`, { status: 'paid' }, trace(3));
+    await post(http, `/orders/${id}/status`, `un${key}-status`, { status: 'shipped' }, 'not a trace');
     assert.deepEqual(await tracesOf(id), [{ traceparent: trace(1) }, { traceparent: trace(3) }, null]);
   }
-  const { response } = await grpc.call('Create', order, { ...asTenant('traced grpc'), traceparent: trace(4) });
+  const { response } = await grpc.call('Create', order, { ...asTenant('traced-grpc'), traceparent: trace(4) });
   const { order_id } = response as { order_id: string };
   assert.deepEqual(await tracesOf(order_id), [{ traceparent: trace(4) }]);
 });

@@ -30,6 +30,7 @@ export interface ConnectionOptions {
   port: number;
   principalHeader: string;
   seed: number;
+  bornAtMs: number | undefined;
   maxResponseBytes: number;
   /** `current` is empty again; `answer` holds what came. */
   onDone(connection: Connection, send: Send, reason: Reason): void;
@@ -51,10 +52,10 @@ interface Own extends Connection {
 }
 
 export function createConnection(options: ConnectionOptions): Connection {
-  const { host, port, principalHeader, seed, maxResponseBytes } = options;
+  const { host, port, principalHeader, seed, bornAtMs, maxResponseBytes } = options;
   const own: Own = {
     options,
-    request: createRequest(`${host}:${port}`, principalHeader, seed),
+    request: createRequest(`${host}:${port}`, principalHeader, seed, bornAtMs),
     answer: createParser(maxResponseBytes),
     current: undefined,
     socket: undefined,

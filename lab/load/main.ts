@@ -15,6 +15,12 @@ const flags = {
   'retry-rate': { type: 'string', default: String(defaults.retryRate), help: 'share that is retried 1 to 3 times' },
   hot: { type: 'string', default: String(defaults.hot), help: 'Zipf exponent of the retried keys' },
   keys: { type: 'integer', min: 1, max: 4_294_967_295, default: defaults.keys, help: 'size of the key space' },
+  'key-version': {
+    type: 'choice',
+    choices: ['4', '7'],
+    default: '4',
+    help: 'of the UUIDs that are the keys; with 7 the seed gives all of a key but its time',
+  },
   clients: { type: 'integer', min: 1, max: 20_000, default: defaults.clients, help: 'connections in all' },
   seed: { type: 'integer', min: 0, max: 4_294_967_295, help: 'otherwise a random one, which is printed' },
   spacing: {
@@ -79,6 +85,7 @@ function optionsFrom(given: Context<typeof flags>['flags']): LoadOptions {
     keys: given.keys,
     clients: given.clients,
     seed: given.seed ?? randomInt(2 ** 32),
+    bornAtMs: given['key-version'] === '7' ? Date.now() : undefined,
     spacing: given.spacing,
     timeoutMs: given['timeout-ms'],
     maxWaiting: given['max-waiting'],

@@ -33,6 +33,8 @@ export interface LoadOptions {
   /** Connections in all; a request that finds none free waits, and its wait counts. */
   clients: number;
   seed: number;
+  /** Keys are UUIDv7 that are born from then on, as we tell clients to make them; undefined for version 4. */
+  bornAtMs: number | undefined;
   /** Between intents. */
   spacing: Spacing;
   /** `name: value`, by which the server tells whose keys these are. */
@@ -57,6 +59,7 @@ export const defaults = {
   keys: 50_000_000,
   // Enough that 5,000 requests/s find a free connection through a stall of 50 ms.
   clients: 256,
+  bornAtMs: undefined,
   spacing: 'constant',
   principalHeader: 'authorization: Bearer tenant-1',
   timeoutMs: 10_000,

@@ -103,6 +103,21 @@ test('keys look like UUIDv4, and none is like another, of this seed or the next'
   assert.equal(keys.size, 60_000);
 });
 
+test('keys with a time look like UUIDv7 that are born from then on, and none is like another', () => {
+  const keys = new Set<string>();
+  for (const seed of [0, 1, 2 ** 32 - 1]) {
+    const request = createRequest('127.0.0.1:1', options.principalHeader, seed, 1_700_000_000_000);
+    for (let number = 0; number < 20_000; number++) {
+      request.fill(number);
+      const key = request.key();
+      assert.match(key, /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+      assert.equal(Number.parseInt(key.slice(0, 8) + key.slice(9, 13), 16), 1_700_000_000_000 + Math.floor(number / 5));
+      keys.add(key);
+    }
+  }
+  assert.equal(keys.size, 60_000);
+});
+
 test('the request says what it should', () => {
   const request = createRequest('127.0.0.1:1', 'x-tenant: seven', 3);
   request.fill(12);

@@ -17,7 +17,8 @@ export interface Request {
 
 const keyLength = 36;
 
-export function createRequest(host: string, principalHeader: string, seed: number): Request {
+/** `bornAtMs`: keys are UUIDv7 that are born from then on; without, they are of version 4. */
+export function createRequest(host: string, principalHeader: string, seed: number, bornAtMs?: number): Request {
   const body = '{"account_id":000000,"amount_cents":00000}';
   const head = [
     'POST /orders HTTP/1.1',
@@ -40,6 +41,7 @@ export function createRequest(host: string, principalHeader: string, seed: numbe
     amountCents: 0,
     fill(keyNumber) {
       keyWords(seed, keyNumber, words);
+      if (bornAtMs !== undefined) giveTime(words, bornAtMs + keyNumber / keysInMs);
       writeUuid(bytes, keyAt, words);
       request.accountId = 100_000 + (scatter(words[0]! ^ 0x5bd1e995) % 900_000);
       request.amountCents = 10_000 + (scatter(words[3]! ^ 0x5bd1e995) % 90_000);
@@ -53,7 +55,7 @@ export function createRequest(host: string, principalHeader: string, seed: numbe
 
 /**
  * Four Feistel rounds over (seed, number) fill the two words that carry no version bits, so no two keys of
- * any two seeds are equal. The shape is version 4: in a version 7 the server would read a time of birth.
+ * any two seeds are equal. The shape is version 4; a version 7 also has a time, by which the server knows how old it is.
  */
 function keyWords(seed: number, number: number, words: Uint32Array): void {
   let left = seed;
@@ -67,6 +69,18 @@ function keyWords(seed: number, number: number, words: Uint32Array): void {
   words[0] = left;
   words[1] = (middle & 0xffff0fff) | 0x4000;
   words[2] = (scatter(middle + 1) & 0x3fffffff) | 0x80000000;
+  words[3] = right;
+}
+
+/** As many as 5,000 requests/s have. */
+const keysInMs = 5;
+
+/** A version 7 of what is there: the 64 bits that tell keys apart move behind the time. */
+function giveTime(words: Uint32Array, ms: number): void {
+  const [left, , , right] = words as unknown as [number, number, number, number];
+  words[0] = Math.floor(ms / 0x10000);
+  words[1] = ((Math.floor(ms) & 0xffff) << 16) | 0x7000 | (left >>> 30);
+  words[2] = (left & 0x3fffffff) | 0x80000000;
   words[3] = right;
 }
 

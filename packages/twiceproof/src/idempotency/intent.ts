@@ -1,4 +1,5 @@
 import { hash, timingSafeEqual } from 'node:crypto';
+import { timeOfUuidv7 } from '../uuid.ts';
 
 /** What a client asked for, named by scope and key. */
 export interface Intent {
@@ -27,13 +28,15 @@ export interface Answer {
 }
 
 /**
- * The first 128 bits of SHA-256 over the scope and the key, each with its length before it, so that no two scopes run
- * together.
+ * 128 bits of SHA-256 over the scope and the key, each with its length before it, so that no two scopes run together. A key
+ * that is a UUIDv7 lends its time to the first 48 of them: keys of one time then stand together in the index, where
+ * random ones would touch a page each, and after a checkpoint write all of it to the log.
  */
 export function keyHash(intent: Intent): string {
   if (intent.hash !== undefined) return intent.hash;
   const { principal, operation, key } = intent;
-  const hex = hash('sha256', withLength(principal) + withLength(operation) + withLength(key), 'hex');
+  const digest = hash('sha256', withLength(principal) + withLength(operation) + withLength(key), 'hex');
+  const hex = timeOfUuidv7(key) === undefined ? digest : (key.slice(0, 8) + key.slice(9, 13)).toLowerCase() + digest;
   // As Postgres writes a uuid, since it is compared with what comes from there.
   intent.hash = `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20, 32)}`;
   return intent.hash;

@@ -82,7 +82,7 @@ interface Engine {
 }
 
 function createEngine(options: LoadOptions, { ledger = noLedger }: LoadHooks): Engine {
-  const { principalHeader, seed, maxResponseBytes, warmupS } = options;
+  const { principalHeader, seed, bornAtMs, maxResponseBytes, warmupS } = options;
   const onDone = (connection: Connection, send: Send, reason: Reason): void => settle(engine, connection, send, reason);
   const engine: Engine = {
     options,
@@ -90,7 +90,7 @@ function createEngine(options: LoadOptions, { ledger = noLedger }: LoadHooks): E
     meter: createMeter(warmupS * 1_000),
     answers: createAnswers(hotSetSize(options)),
     traffic: createTraffic(options),
-    pools: createPools(options, { principalHeader, seed, maxResponseBytes, onDone }),
+    pools: createPools(options, { principalHeader, seed, bornAtMs, maxResponseBytes, onDone }),
     startMs: 0,
     invocations: 0,
     wake: () => {},

@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { EXIT, main, Refusal, type Context, type FlagSpecs, type Output } from '@twiceproof/program';
 import { checkout } from './directories.ts';
+import { kafkaAdmin } from './kafka-admin.ts';
 import { signalIfStillRunning, waitUntilEnded } from './processes.ts';
 import { beginRun, endRun, listRuns, recordAddresses, sweepDeadRuns, type Run } from './run.ts';
 import { keptDirectory, startServers, withoutPassword, type Servers } from './servers.ts';
@@ -17,6 +18,9 @@ const flags = {
   'database-url': { type: 'string', env: 'DATABASE_URL', help: 'use this Postgres instead of our own' },
   'kafka-brokers': { type: 'string', env: 'KAFKA_BROKERS', help: 'use this Kafka instead of our own (host:port,...)' },
 } as const satisfies FlagSpecs;
+
+/** What our programs publish to. The relay creates no topics, and without a Kafka of one's own one has no tool for it. */
+const topics = { 'order.events': { partitions: 3 } };
 
 /** The runs that `down` stops; tests have others. */
 const ours = ['up', 'keep'];
@@ -58,6 +62,7 @@ async function up(context: Context<typeof flags>): Promise<number> {
       signal,
     });
     const { databaseUrl, kafkaBrokers } = servers;
+    if (!given['kafka-brokers']) await createTopics(kafkaBrokers);
     const shown = given['database-url'] ? withoutPassword(databaseUrl) : databaseUrl;
     recordAddresses(run, { databaseUrl: shown, kafkaBrokers });
     output.ready({ databaseUrl, kafkaBrokers, directory: run.directory, pid: process.pid });
@@ -73,6 +78,20 @@ async function up(context: Context<typeof flags>): Promise<number> {
   // What fails because it was told to stop has not failed.
   else if (failure) throw withLogsAt(failure, run.directory, logs);
   return EXIT.ok;
+}
+
+async function createTopics(kafkaBrokers: string): Promise<void> {
+  const admin = kafkaAdmin(kafkaBrokers);
+  try {
+    for (const [name, options] of Object.entries(topics)) {
+      await admin.createTopic(name, options).catch(async (error: unknown) => {
+        // In data that was kept it is there already.
+        if (!(await admin.countReplicas(name).catch(() => 0))) throw error;
+      });
+    }
+  } finally {
+    await admin.close();
+  }
 }
 
 /** The error names logs of the run, which is gone: they were moved. */
@@ -128,6 +147,7 @@ twiceproof: the servers are up.
 
   Logs   ${here(run.directory)}
   Data   ${keep ? `${here(keptDirectory())} (kept)` : `there too${elsewhere}; both go at the end (--keep keeps the data)`}
+  Next   \`npm run orders\` and \`npm run relay\` in other terminals, with these two set
   Stop   Ctrl-C here, or \`npm run infra -- down\` in another terminal
 `;
 }

@@ -26,11 +26,14 @@ interface Reason {
   todo: string;
 }
 
-/** What must not be published from, or to, is refused: with all the reasons at once. */
-export async function requireFit(checked: Checked): Promise<void> {
-  const reasons = (await Promise.all([reasonsOfDatabase(checked), reasonsOfTopics(checked)])).flat();
-  const [first, ...others] = reasons;
-  if (!first) return;
+/**
+ * What must not be published from, or to, is refused: with all the reasons at once. Answers how much is wrong with the
+ * topics all the same.
+ */
+export async function requireFit(checked: Checked): Promise<number> {
+  const [ofDatabase, { reasons, warnings }] = await Promise.all([reasonsOfDatabase(checked), reasonsOfTopics(checked)]);
+  const [first, ...others] = [...ofDatabase, ...reasons];
+  if (!first) return warnings;
   const more = others.map(({ problem, todo }) => `${problem}\n  ${todo}`);
   throw new Refusal(first.problem, [first.todo, ...more].join('\n'), EXIT.environment);
 }
@@ -66,17 +69,20 @@ function whyNoOutbox(error: unknown): Reason {
   };
 }
 
-async function reasonsOfTopics({ transport, topics, production, warn }: Checked): Promise<Reason[]> {
+async function reasonsOfTopics(checked: Checked): Promise<{ reasons: Reason[]; warnings: number }> {
+  const { transport, topics, production, warn } = checked;
   let problems: TopicProblem[];
   try {
     problems = await findTopicProblems(transport, topics);
   } catch (error) {
     if (!(error instanceof TwiceproofError)) throw error;
-    return [{ problem: `${error.message}.`, todo: error.todo }];
+    return { reasons: [{ problem: `${error.message}.`, todo: error.todo }], warnings: 0 };
   }
   const refused = problems.filter(({ kind }) => production || kind !== 'weak');
-  for (const problem of problems) if (!refused.includes(problem)) warn(`WARNING: ${inWords(problem)}.`);
-  return refused.map((problem) => ({ problem: `${inWords(problem)}.`, todo: todos[problem.kind] }));
+  const warnings = problems.filter((problem) => !refused.includes(problem));
+  for (const problem of warnings) warn(`WARNING: ${inWords(problem)}.`);
+  const reasons = refused.map((problem) => ({ problem: `${inWords(problem)}.`, todo: todos[problem.kind] }));
+  return { reasons, warnings: warnings.length };
 }
 
 const todos: Record<TopicProblem['kind'], string> = {

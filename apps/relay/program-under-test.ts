@@ -51,12 +51,18 @@ export async function runRelay(servers: Servers, args: readonly string[] = [], e
   return { code, ...text };
 }
 
+/** Whatever comes of the test, the program ends with it. */
 export async function startRelay(
+  test: { after(end: () => Promise<void>): void },
   servers: Servers,
   args: readonly string[] = [],
   env: NodeJS.ProcessEnv = {},
 ): Promise<Relay> {
   const { child, text, exited } = spawnRelay(servers, ['--json', ...args], env);
+  test.after(async () => {
+    child.kill('SIGKILL');
+    await exited;
+  });
   const lines = createInterface({ input: child.stdout });
   const first = await Promise.race([once(lines, 'line').then(([line]) => String(line)), exited]);
   // The first line says that it is ready, or why it never will be.
@@ -86,7 +92,7 @@ export async function startRelay(
   };
 }
 
-export async function until(what: string, condition: () => Promise<boolean>, withinMs = 30_000): Promise<void> {
+export async function until(what: string, condition: () => Promise<boolean>, withinMs = 60_000): Promise<void> {
   const deadline = Date.now() + withinMs;
   while (!(await condition())) {
     if (Date.now() > deadline) throw new Error(`in vain: ${what}`);

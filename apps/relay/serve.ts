@@ -45,7 +45,7 @@ export async function serve({ given, pool, transport, times, signal, log }: Serv
     times,
     onStuckRelay: (pid) => onStuckRelay(pid),
   });
-  await requireFit({ pool, source, transport, topics, production, warn: log });
+  const topicProblems = await requireFit({ pool, source, transport, topics, production, warn: log });
   const watch = watchRelay({ metrics, log, ...(await beginning(pool, given.batch)) });
   onStuckRelay = watch.stuck;
   const { name, batch, lanes } = given;
@@ -70,7 +70,7 @@ export async function serve({ given, pool, transport, times, signal, log }: Serv
     relay.run(stopping.signal),
     shards.run(stopping.signal),
     watchDatabase(metrics, pool, stopping.signal),
-    watchTopics({ metrics, look, everyMs: given['topics-every-ms'], log }, stopping.signal),
+    watchTopics({ metrics, look, atStart: topicProblems, everyMs: given['topics-every-ms'], log }, stopping.signal),
   ]);
   return {
     admin: `http://127.0.0.1:${port}`,

@@ -5,16 +5,19 @@ import type { Metrics } from '@twiceproof/program/metrics';
 const lookEveryMs = 1_000;
 
 /**
- * Where each shard is, and whether it has something to publish. The order within makes the planner go through the index:
- * for the mere question whether there is anything it may read the whole log.
+ * Where each shard is, and whether it has something to publish. ORDER BY makes the planner go through the index: of a
+ * mere EXISTS it believes that the first rows of the log will do, and then reads all of it when there is nothing.
  */
 const places = `SELECT c.shard, concat_ws(' ', c.prev, c.cur, c.last_id) AS place,
-    c.cur IS NOT NULL
-    OR (SELECT o.id FROM twiceproof.outbox o WHERE o.shard = c.shard AND o.xid >= pg_snapshot_xmax(c.prev)
-        ORDER BY o.xid, o.id LIMIT 1) IS NOT NULL
-    OR (SELECT o.id FROM twiceproof.outbox o
-        WHERE o.shard = c.shard AND o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(c.prev))) LIMIT 1) IS NOT NULL AS waits
-  FROM twiceproof.relay_cursor c`;
+    c.cur IS NOT NULL OR newer.id IS NOT NULL OR late.id IS NOT NULL AS waits
+  FROM twiceproof.relay_cursor c
+  LEFT JOIN LATERAL (
+    SELECT o.id FROM twiceproof.outbox o WHERE o.shard = c.shard AND o.xid >= pg_snapshot_xmax(c.prev)
+    ORDER BY o.xid, o.id LIMIT 1) AS newer ON true
+  LEFT JOIN LATERAL (
+    SELECT one.id FROM pg_snapshot_xip(c.prev) AS x, LATERAL (
+      SELECT o.id FROM twiceproof.outbox o WHERE o.shard = c.shard AND o.xid = x ORDER BY o.id LIMIT 1) AS one
+    LIMIT 1) AS late ON true`;
 
 interface Place {
   shard: number;

@@ -6,6 +6,8 @@ import { inWords } from './checks.ts';
 export interface TopicWatchOptions {
   metrics: Metrics;
   look(): Promise<TopicProblem[]>;
+  /** How much was wrong when they were looked at last. */
+  atStart: number;
   everyMs: number;
   log(line: string): void;
 }
@@ -15,11 +17,13 @@ export interface TopicWatchOptions {
  * goes on, since what the topic takes is better published than not.
  */
 export async function watchTopics(options: TopicWatchOptions, signal: AbortSignal): Promise<void> {
-  const { metrics, look, everyMs, log } = options;
-  let count: number | undefined;
+  const { metrics, look, atStart, everyMs, log } = options;
+  let count: number | undefined = atStart;
   metrics.gauge('relay_topic_problems', 'What is wrong with the topics, counted.', () => count);
   const stopped = new Promise<undefined>((resolve) => signal.addEventListener('abort', () => resolve(undefined)));
-  while (!signal.aborted) {
+  for (;;) {
+    await delay(everyMs, undefined, { signal }).catch(() => {});
+    if (signal.aborted) return;
     try {
       const problems = await Promise.race([look(), stopped]);
       count = problems?.length;
@@ -31,6 +35,5 @@ export async function watchTopics(options: TopicWatchOptions, signal: AbortSigna
       const { code, message } = error as { code?: unknown; message?: unknown };
       log(JSON.stringify({ level: 'warning', code, message }));
     }
-    await delay(everyMs, undefined, { signal }).catch(() => {});
   }
 }

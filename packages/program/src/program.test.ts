@@ -49,6 +49,30 @@ test('every problem is reported at once, and names the flag or the variable it c
   ]);
 });
 
+test('what is wrong between flags is reported with the rest, and a flag that is wrong by itself is left out of it', () => {
+  const ranged: Program<typeof ranges> = {
+    name: 'demo',
+    summary: 'A demo.',
+    flags: ranges,
+    problems: ({ low, high }) => (low! >= high! ? [`--low is less than --high, not ${low} and ${high}`] : []),
+    run: async () => 0,
+  };
+  assert.deepEqual(parse(ranged, ['--low=5', '--nope'], { TWICEPROOF_HIGH: '5' }), {
+    kind: 'wrong',
+    problems: ['unknown flag --nope', '--low is less than --high, not 5 and 5'],
+  });
+  assert.deepEqual(parse(ranged, ['--low=5', '--high=x'], {}), {
+    kind: 'wrong',
+    problems: ["--high is a whole number from 0 to 9, not 'x'"],
+  });
+  assert.equal(parse(ranged, ['--low=4', '--high=5'], {}).kind, 'run');
+});
+
+const ranges = {
+  low: { type: 'integer', default: 0, min: 0, max: 9, help: '' },
+  high: { type: 'integer', default: 9, min: 0, max: 9, help: '' },
+} as const;
+
 test('numbers outside their limits, fractions and a flag without its value are refused', () => {
   for (const rate of ['0', '5001', '1.5', '1e3', ''])
     assert.equal(parse(program, [`--rate=${rate}`], {}).kind, 'wrong', rate);

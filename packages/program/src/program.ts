@@ -44,6 +44,8 @@ export interface Program<S extends FlagSpecs> {
   /** For programs that take free words, such as file names: how they are shown in the help. */
   words?: string;
   flags: S;
+  /** What is wrong between flags of which each is right by itself. One that is not is missing here. */
+  problems?(flags: Partial<Flags<S>>): string[];
   run(context: Context<S>): Promise<number>;
 }
 
@@ -143,6 +145,7 @@ export function parse<S extends FlagSpecs>(
     if ('problem' in read) problems.push(`${origin} ${read.problem}, not '${String(raw)}'`);
     else values[name] = read.value;
   }
+  problems.push(...(program.problems?.(values as Partial<Flags<S>>) ?? []));
   let command = '';
   if (program.commands) {
     command = words.shift() ?? '';

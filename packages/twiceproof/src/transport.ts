@@ -11,6 +11,11 @@ export interface Transport {
   publisher(): Publisher;
   /** Resolves once the group has been joined; rejects when that is not possible now (unknown topic, no right, no broker). */
   subscribe(options: SubscribeOptions): Promise<Subscription>;
+  /**
+   * Feature `topics`. What is wrong with these topics for somebody who publishes to them; empty if nothing is. It changes
+   * nothing. Rejects when that cannot be found out now (no broker, no right to ask).
+   */
+  topicProblems?(topics: readonly string[], needs: TopicNeeds): Promise<TopicProblem[]>;
   /** Closes every publisher and subscription that it made. Bounded in time, also when the broker is gone. */
   close(): Promise<void>;
 }
@@ -20,8 +25,27 @@ export interface Transport {
  * - `seek`: we choose where a lane starts (`onAssigned`)
  * - `pause`: one lane can be paused while the others go on
  * - `assignment`: lanes are shared out among the members of a group, and move
+ * - `topics`: it can say what is wrong with a topic before anything is published (`topicProblems`)
  */
-export type TransportFeature = 'positions' | 'seek' | 'pause' | 'assignment';
+export type TransportFeature = 'positions' | 'seek' | 'pause' | 'assignment' | 'topics';
+
+export interface TopicNeeds {
+  /** Of the largest record that will be published, with its key, its headers and what the protocol adds to them. */
+  recordBytes: number;
+}
+
+/**
+ * - `missing`: there is no such topic
+ * - `compacted`: the broker deletes a record when a newer one of its key comes, whether it was read or not
+ * - `small`: the largest record that may come would not be taken
+ * - `weak`: all is taken, and what was acknowledged can be lost together with one or two machines
+ */
+export interface TopicProblem {
+  topic: string;
+  kind: 'missing' | 'compacted' | 'small' | 'weak';
+  /** In words, with the setting and its value. */
+  detail: string;
+}
 
 export interface OutgoingRecord {
   topic: string;

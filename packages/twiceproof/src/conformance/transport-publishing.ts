@@ -136,6 +136,25 @@ export const publishingCases: TransportCase[] = [
     },
   },
   {
+    name: 'what is wrong with a topic can be known before anything is published',
+    features: ['topics'],
+    async run(kit) {
+      const topic = await kit.harness.createTopic({ partitions: 1 });
+      const small = await kit.harness.createTopic({ partitions: 1, maxMessageBytes: 20_000 });
+      const unknown = `${topic}-unknown`;
+      const found = await kit.transport().topicProblems!([topic, small, unknown], { recordBytes: 30_000 });
+      // How weak a topic is depends on the cluster that the suite is run on.
+      const kinds = found.filter(({ kind }) => kind !== 'weak').map(({ topic: name, kind }) => [name, kind]);
+      assert.deepEqual(kinds, [
+        [small, 'small'],
+        [unknown, 'missing'],
+      ]);
+      // Looking at it has not made it.
+      const [outcome] = await kit.publisher().publish(numbered(unknown, 1));
+      assert.equal(errorCodeOf(outcome), 'TP_TOPIC_UNKNOWN');
+    },
+  },
+  {
     name: 'calls for different keys may overlap',
     async run(kit) {
       const topic = await kit.harness.createTopic({ partitions: 3 });

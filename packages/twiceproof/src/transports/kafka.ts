@@ -3,6 +3,7 @@ import type { Publisher, Subscription, Transport } from '../transport.ts';
 import { createClientFactory, type KafkaTransportOptions } from './kafka-client.ts';
 import { createPublisher } from './kafka-publisher.ts';
 import { subscribe } from './kafka-subscription.ts';
+import { topicProblems } from './kafka-topics.ts';
 
 export type { KafkaTransportOptions } from './kafka-client.ts';
 
@@ -35,7 +36,7 @@ export function kafkaTransport(options: KafkaTransportOptions): Transport {
 
   return {
     name: 'kafka',
-    features: new Set(['positions', 'seek', 'pause', 'assignment'] as const),
+    features: new Set(['positions', 'seek', 'pause', 'assignment', 'topics'] as const),
     publisher: () => tracked(createPublisher(clients, limits)),
     async subscribe(wanted) {
       const subscription = tracked(await subscribe(clients, wanted));
@@ -45,6 +46,7 @@ export function kafkaTransport(options: KafkaTransportOptions): Transport {
       }
       return subscription;
     },
+    topicProblems: async (topics, needs) => topicProblems(clients, topics, needs),
     async close() {
       closed = true;
       await Promise.all([...open].map((each) => each.close()));

@@ -10,6 +10,8 @@ import type {
   PublishOutcome,
   SubscribeOptions,
   Subscription,
+  TopicNeeds,
+  TopicProblem,
   Transport,
 } from '../transport.ts';
 import {
@@ -81,7 +83,7 @@ export function createMemoryBroker(): MemoryBroker {
       const publishers = new Set<Publisher>();
       return {
         name: 'memory',
-        features: new Set(['positions', 'seek', 'pause', 'assignment'] as const),
+        features: new Set(['positions', 'seek', 'pause', 'assignment', 'topics'] as const),
         publisher() {
           const publisher = createPublisher(topics, () => wakeAll(groups));
           publishers.add(publisher);
@@ -104,6 +106,7 @@ export function createMemoryBroker(): MemoryBroker {
           }
           return subscriptionOf(topics, group, member);
         },
+        topicProblems: async (names, needs) => names.flatMap((name) => problemsOf(topics, name, needs)),
         async close() {
           for (const publisher of publishers) await publisher.close();
           for (const member of members) await leaveGroup(topics, groupNamed(groups, member.options.group), member);
@@ -146,6 +149,14 @@ function append(topics: Map<string, Topic>, blocked: Set<string>, record: Outgoi
   // A copy, because the caller may use its buffer again once it has its answer.
   log.push({ ...encoded, value: Buffer.from(record.value) });
   return { outcome: 'acknowledged', position: { topic: record.topic, partition, offset: BigInt(log.length - 1) } };
+}
+
+/** Nothing is kept beyond the process, so no topic is weaker than another. */
+function problemsOf(topics: Map<string, Topic>, name: string, { recordBytes }: TopicNeeds): TopicProblem[] {
+  const topic = topics.get(name);
+  if (!topic) return [{ topic: name, kind: 'missing', detail: 'it does not exist' }];
+  if (topic.maxMessageBytes >= recordBytes) return [];
+  return [{ topic: name, kind: 'small', detail: `it takes ${topic.maxMessageBytes} bytes, not ${recordBytes}` }];
 }
 
 function createMember(topics: Map<string, Topic>, options: SubscribeOptions): Member {

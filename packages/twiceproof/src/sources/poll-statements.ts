@@ -45,13 +45,21 @@ export const readListed = (schema: string): string =>
 /**
  * Which shards may have something, without a lock and without a transaction id: an idle relay costs next to nothing. A
  * cursor that has not moved for a minute is moved even if there is nothing, because retention goes by it.
+ *
+ * In this form the planner goes through the index. Of an EXISTS it believes that a third of the log will do, and that
+ * some of it stands at the beginning; so it reads all of it when there is nothing.
  */
 export const shardsWithWork = (schema: string): string =>
   `SELECT c.shard FROM ${schema}.relay_cursor c
-   WHERE c.cur IS NOT NULL OR c.advanced_at < clock_timestamp() - interval '1 minute'
-     OR EXISTS (SELECT FROM ${schema}.outbox o WHERE o.shard = c.shard AND o.xid >= pg_snapshot_xmax(c.prev))
-     OR EXISTS (SELECT FROM ${schema}.outbox o
-                WHERE o.shard = c.shard AND o.xid = ANY (ARRAY(SELECT pg_snapshot_xip(c.prev))))`;
+   LEFT JOIN LATERAL (
+     SELECT o.id FROM ${schema}.outbox o WHERE o.shard = c.shard AND o.xid >= pg_snapshot_xmax(c.prev)
+     ORDER BY o.xid, o.id LIMIT 1) AS newer ON true
+   LEFT JOIN LATERAL (
+     SELECT one.id FROM pg_snapshot_xip(c.prev) AS running, LATERAL (
+       SELECT o.id FROM ${schema}.outbox o WHERE o.shard = c.shard AND o.xid = running ORDER BY o.id LIMIT 1) AS one
+     LIMIT 1) AS late ON true
+   WHERE c.cur IS NOT NULL OR newer.id IS NOT NULL OR late.id IS NOT NULL
+     OR c.advanced_at < clock_timestamp() - interval '1 minute'`;
 
 /**
  * Begins the transaction, takes the one of these shards that has waited longest and that nobody holds, and looks at the

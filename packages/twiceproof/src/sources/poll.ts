@@ -153,7 +153,7 @@ export function createPollSource(options: PollSourceOptions): Source {
     return {
       shard: Number(row['shard']),
       prev,
-      cur: String(row['cur'] ?? now),
+      cur: (row['cur'] as string | null) ?? now,
       lastId: BigInt(String(row['last_id'])),
       windowDone: Number(row['window_done']),
     };

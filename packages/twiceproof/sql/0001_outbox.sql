@@ -42,6 +42,9 @@ CREATE TABLE :"schema".relay_cursor (
   system_identifier bigint NOT NULL
 ) WITH (fillfactor = 20);
 
+-- Where messages stand in the log, for whoever counts them and need not read them.
+CREATE VIEW :"schema".outbox_places AS SELECT shard, xid, id, created_at FROM :"schema".outbox;
+
 -- What is committed and not yet published, and since when.
 CREATE VIEW :"schema".outbox_pending AS
 SELECT c.shard, count(o.id) AS pending, min(o.created_at) AS oldest

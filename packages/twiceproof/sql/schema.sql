@@ -64,6 +64,13 @@ VIEW outbox_pending
      LEFT JOIN :schema.outbox o ON (((o.shard = c.shard) AND (o.xid >= pg_snapshot_xmin(c.prev)) AND (NOT pg_visible_in_snapshot(o.xid, c.prev)) AND (NOT ((c.cur IS NOT NULL) AND (o.id <= c.last_id) AND pg_visible_in_snapshot(o.xid, c.cur))))))
   GROUP BY c.shard;
 
+VIEW outbox_places
+ SELECT shard,
+    xid,
+    id,
+    created_at
+   FROM :schema.outbox;
+
 TABLE relay_cursor WITH {fillfactor=20}
   shard smallint NOT NULL
   prev pg_snapshot NOT NULL
@@ -74,6 +81,22 @@ TABLE relay_cursor WITH {fillfactor=20}
   system_identifier bigint NOT NULL
   relay_cursor_pkey PRIMARY KEY (shard)
 CREATE UNIQUE INDEX relay_cursor_pkey ON :schema.relay_cursor USING btree (shard)
+
+TABLE relay_parked
+  seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY
+  shard smallint NOT NULL
+  topic text NOT NULL
+  aggregate_id text NOT NULL
+  msg_id uuid NOT NULL
+  event_type text NOT NULL
+  payload bytea NOT NULL
+  headers json
+  created_at timestamp with time zone NOT NULL
+  reason text NOT NULL
+  parked_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
+  relay_parked_pkey PRIMARY KEY (seq)
+CREATE INDEX relay_parked_key ON :schema.relay_parked USING btree (shard, aggregate_id, seq)
+CREATE UNIQUE INDEX relay_parked_pkey ON :schema.relay_parked USING btree (seq)
 
 TABLE settings
   only_row boolean NOT NULL DEFAULT true

@@ -6,7 +6,13 @@ import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
 import { createKeySweeper } from '../edge/key-sweeper.ts';
 import { handlerOperation } from '../edge/operation.ts';
+import { createPendingGuard } from '../edge/pending-guard.ts';
 import { createOutbox } from '../outbox/append.ts';
+import { countPending, oldestPending } from '../outbox/pending.ts';
+import { dropParked, parkedKeys, releaseParked } from '../sources/parked.ts';
+import { endStuckRelays } from '../sources/poll-statements.ts';
+import { createPollSource } from '../sources/poll.ts';
+import { transaction } from '../transaction.ts';
 import { grants, rolesSql } from './roles.ts';
 
 const { url } = await testDatabase();
@@ -54,6 +60,20 @@ test('wrong calls say what is wrong, and exit with 2; a database that is away, w
     [['sql', '--schema', 'No"Good'], /TP_SCHEMA_NAME/],
     [['migrate', '--shards', 'many'], /--shards is a whole number/],
     [['migrate', '--shards', '5000'], /TP_OPTION/],
+    [['outbox'], /a command is needed: pending, parked/],
+    [['outbox', 'prone'], /there is no command 'prone': pending/],
+    [['outbox', 'pending', 'now'], /unexpected 'now'/],
+    [['outbox', 'pending', '--shards', '3'], /takes no --shards/],
+    [['outbox', 'parked', '--payload'], /--payload needs --aggregate/],
+    [['outbox', 'release', '--name', '/x'], /--aggregate is needed/],
+    [['outbox', 'release', '--aggregate', 'a'], /--name is needed, or TWICEPROOF_NAME/],
+    [['outbox', 'drop', '--yes'], /either --message or --aggregate/],
+    [['outbox', 'drop', '--message', 'x'], /the id of a message/],
+    [['outbox', 'prune', '--retention-hours', '-1'], /--retention-hours/],
+    [['outbox', 'republish'], /--since is needed/],
+    [['outbox', 'republish', '--since', 'yesterday'], /a time with its zone/],
+    [['outbox', 'reshard'], /N is needed/],
+    [['outbox', 'reshard', '0'], /from 1 to 1024/],
   ] as const) {
     const { status, stderr } = twiceproof([...args]);
     assert.equal(status, 2, args.join(' '));
@@ -63,8 +83,66 @@ test('wrong calls say what is wrong, and exit with 2; a database that is away, w
   const away = twiceproof(['migrate'], { DATABASE_URL: 'postgres://me:secret@127.0.0.1:1/x' });
   assert.equal(away.status, 3);
   assert.ok(!away.stderr.includes('secret'));
-  assert.match(twiceproof(['--help']).stdout, /migrate/);
 });
+
+test('help: of all, and of each command with its flags', () => {
+  const all = twiceproof(['--help']).stdout;
+  const names = [...all.matchAll(/^ {2}((?:outbox )?[a-z]+)/gm)].map(([, name]) => name!);
+  assert.deepEqual(names, [
+    'migrate',
+    'sql',
+    ...['pending', 'parked', 'release', 'drop', 'prune', 'republish', 'repair', 'reshard'].map(
+      (name) => `outbox ${name}`,
+    ),
+  ]);
+  for (const name of names.slice(2)) {
+    const { status, stdout } = twiceproof([...name.split(' '), '--help']);
+    assert.equal(status, 0);
+    assert.match(stdout, new RegExp(`^twiceproof ${name}.* \\[flags\\]\n\n`));
+    assert.match(stdout, /--schema NAME .*TWICEPROOF_SCHEMA/);
+  }
+});
+
+test('a database without the tables is told from one that is broken', () => {
+  const { status, stderr } = twiceproof(['outbox', 'pending', '--schema', 'not_there']);
+  assert.equal(status, 1);
+  assert.match(stderr, /not_there.*does not exist\n.*twiceproof migrate/);
+});
+
+/** All that a relay does, and what an operator does for it: look, read, park, advance, watch, count, release, drop. */
+async function useAsRelay(relay: pg.Pool): Promise<void> {
+  const outbox = createOutbox({ topics: ['t'] });
+  for (const text of ['1', '2', '3']) {
+    const message = { topic: 't', aggregateId: text, type: 'added', payload: Buffer.from(text) };
+    await transaction(pool, (tx) => outbox.append(tx, [message]));
+  }
+  const source = createPollSource({
+    pool: relay,
+    times: { publishDeadlineMs: 1, idleTimeoutMs: 2_000, watchdogMs: 3_000 },
+  });
+  await source.check();
+  const batch = await source.next({ maxMessages: 10, waitMs: 0, signal: new AbortController().signal });
+  const count = batch!.messages.length;
+  assert.ok(count >= 3);
+  await batch!.advance({
+    done: count,
+    parked: [
+      { index: count - 2, reason: 'no' },
+      { index: count - 1, reason: 'no' },
+    ],
+  });
+  const client = await relay.connect();
+  await client.query(endStuckRelays('"twiceproof"'), [60_000]);
+  client.release();
+  assert.equal(await countPending(relay, 10), 0);
+  assert.equal(await oldestPending(relay), undefined);
+  assert.equal((await parkedKeys(relay, 10)).length, 2);
+  const released = await releaseParked(relay, async (all) => all.map(() => ({ outcome: 'acknowledged' })), {
+    aggregateId: '2',
+  });
+  assert.deepEqual(released, { outcome: 'released', messages: 1 });
+  assert.deepEqual(await dropParked(relay, { aggregateId: '3' }), { outcome: 'dropped', messages: 1 });
+}
 
 test('each role can do its work with what it is granted, and has nothing else', async () => {
   twiceproof(['migrate']);
@@ -96,7 +174,24 @@ test('each role can do its work with what it is granted, and has nothing else', 
   ]) {
     await assert.rejects(app.query(forbidden), { code: '42501' }, forbidden);
   }
+  await createPendingGuard({ pool: app }).runOnce();
   await app.end();
+
+  const relay = as('tp_relay');
+  await useAsRelay(relay);
+  for (const forbidden of [
+    'DELETE FROM twiceproof.outbox',
+    'UPDATE twiceproof.outbox SET topic = topic',
+    'TRUNCATE twiceproof.outbox',
+    'INSERT INTO twiceproof.outbox DEFAULT VALUES',
+    'DELETE FROM twiceproof.relay_cursor',
+    'UPDATE twiceproof.relay_parked SET reason = reason',
+    'UPDATE twiceproof.settings SET shards = 2',
+    'SELECT 1 FROM twiceproof.idempotency_keys',
+  ]) {
+    await assert.rejects(relay.query(forbidden), { code: '42501' }, forbidden);
+  }
+  await relay.end();
 
   const sweeper = as('tp_sweeper');
   await createKeySweeper({ pool: sweeper }).runOnce();

@@ -1,91 +1,60 @@
 #!/usr/bin/env node
 /** `npx twiceproof`: commands for operators. */
-import { parseArgs } from 'node:util';
 import { TwiceproofError } from '../errors.ts';
-import { migrate, migrations } from '../migrations/migrate.ts';
-import { rolesSql } from './roles.ts';
+import { quotedSchema } from '../schema-name.ts';
+import { commandHelp, createCall, exitCodes, parse, WrongCall, type Command } from './call.ts';
+import { migrateCommand, sqlCommand } from './migrate.ts';
+import { outboxCommands } from './outbox.ts';
 
-const help = `twiceproof <command> [flags]
+/** By the words that name them. */
+const commands: Readonly<Record<string, Command>> = {
+  migrate: migrateCommand,
+  sql: sqlCommand,
+  ...Object.fromEntries(Object.entries(outboxCommands).map(([name, command]) => [`outbox ${name}`, command])),
+};
 
-  migrate          apply the migrations that are missing, to the database in DATABASE_URL
-  sql              print the migrations, for people who use another migration tool
-  sql --roles      print the least-privilege roles and their grants
+process.exitCode = await main(process.argv.slice(2));
 
-  --schema NAME    the schema of twiceproof's tables (default twiceproof) [TWICEPROOF_SCHEMA]
-  --shards N       for the first migration: into how many shards the outbox is divided (default 1) [TWICEPROOF_SHARDS]
-  --json           one JSON object on stdout
-  --help
-
-Exit codes: 0 done, 1 failed, 2 wrong call, 3 the database cannot be reached.`;
-
-const options = {
-  schema: { type: 'string' },
-  shards: { type: 'string' },
-  roles: { type: 'boolean' },
-  json: { type: 'boolean' },
-  help: { type: 'boolean' },
-} as const;
-
-process.exitCode = await main();
-
-async function main(): Promise<number> {
-  let call: ReturnType<typeof parse>;
+async function main(args: readonly string[]): Promise<number> {
   try {
-    call = parse();
+    const { words, values } = parse(args);
+    const name = [words.slice(0, 2).join(' '), words[0] ?? ''].find((found) => Object.hasOwn(commands, found));
+    if (values.has('help')) return print(name === undefined ? overview() : commandHelp(name, commands[name]!));
+    if (name === undefined) throw new WrongCall(unknownCommand(words));
+    const call = createCall(commands[name]!, words.slice(name.split(' ').length), values);
+    // Before anybody looks for the database.
+    quotedSchema(call.schema);
+    return await commands[name]!.run(call);
   } catch (error) {
-    return wrong((error as Error).message);
+    if (error instanceof WrongCall) return fail(`${error.message}\nSee: twiceproof --help`, 2);
+    if (!(error instanceof TwiceproofError)) throw error;
+    const isOfCall = error.code === 'TP_OPTION' || error.code === 'TP_SCHEMA_NAME';
+    return fail(`${error.message}\n  ${error.todo}`, isOfCall ? 2 : 1);
   }
-  const { command, schema, shards, roles, json } = call;
-  if (call.help) return print(help);
-  try {
-    if (command === 'sql' && roles) return print(rolesSql(schema));
-    if (command === 'sql')
-      return print(
-        migrations(schema)
-          .map(({ name, sql }) => `-- ${name}\n${sql}`)
-          .join('\n'),
-      );
-    if (command === 'migrate') return await migrateNow(schema, shards, json);
-  } catch (error) {
-    if (error instanceof TwiceproofError) return wrong(`${error.message}\n  ${error.todo}`);
-    throw error;
-  }
-  return wrong(command ? `there is no command '${command}'` : 'a command is needed: migrate, sql');
 }
 
-function parse() {
-  const { values, positionals } = parseArgs({ options, allowPositionals: true });
-  const [command = '', ...more] = positionals;
-  if (more.length > 0) throw new Error(`unexpected '${more.join(' ')}'`);
-  const env = process.env;
-  // A variable that is empty is as good as none; a flag that is empty is a mistake.
-  const schema = values.schema ?? (env['TWICEPROOF_SCHEMA'] || undefined);
-  const shards = values.shards ?? (env['TWICEPROOF_SHARDS'] || undefined);
-  if (shards !== undefined && !/^\d+$/.test(shards)) throw new Error(`--shards is a whole number, not '${shards}'`);
-  return { ...values, command, schema, shards: shards === undefined ? undefined : Number(shards) };
+function unknownCommand([first = '', second = '']: readonly string[]): string {
+  const known = first === 'outbox' ? Object.keys(outboxCommands) : ['migrate', 'sql', 'outbox'];
+  const given = first === 'outbox' ? second : first;
+  return given ? `there is no command '${given}': ${known.join(', ')}` : `a command is needed: ${known.join(', ')}`;
 }
 
-async function migrateNow(schema?: string, shards?: number, json?: boolean): Promise<number> {
-  const url = process.env['DATABASE_URL'];
-  if (!url) return wrong('DATABASE_URL is not set: postgres://user:password@host:port/database');
-  // Only here, since the other commands need no client.
-  const { default: pg } = await import('pg');
-  const pool = new pg.Pool({ connectionString: url, max: 1, connectionTimeoutMillis: 10_000 });
-  try {
-    const applied = await migrate(pool, {
-      ...(schema !== undefined && { schema }),
-      ...(shards !== undefined && { shards }),
-    });
-    const text = applied.length === 0 ? 'Nothing to do: all migrations are applied.' : `Applied: ${applied.join(', ')}`;
-    return print(json ? JSON.stringify({ applied }) : text);
-  } catch (error) {
-    if (error instanceof TwiceproofError) throw error;
-    const { message, code } = error as NodeJS.ErrnoException;
-    console.error(`twiceproof: the migration failed: ${message || code}`);
-    return /^(ECONN|ENOTFOUND|ETIMEDOUT|08|28|3D)/.test(code ?? '') ? 3 : 1;
-  } finally {
-    await pool.end();
-  }
+function overview(): string {
+  const shown = Object.entries(commands).map(([name, { word, summary }]) => ({
+    left: [name, word].join(' '),
+    summary,
+  }));
+  const width = Math.max(...shown.map(({ left }) => left.length));
+  return [
+    'twiceproof <command> [flags]',
+    '',
+    ...shown.map(({ left, summary }) => `  ${left.padEnd(width)}  ${summary}`),
+    '',
+    'All of them take --schema, --json and --help, and work on the database in DATABASE_URL.',
+    '`twiceproof <command> --help` says more about one.',
+    '',
+    exitCodes,
+  ].join('\n');
 }
 
 function print(text: string): number {
@@ -93,7 +62,7 @@ function print(text: string): number {
   return 0;
 }
 
-function wrong(problem: string): number {
-  console.error(`twiceproof: ${problem}\nSee: twiceproof --help`);
-  return 2;
+function fail(problem: string, code: number): number {
+  console.error(`twiceproof: ${problem}`);
+  return code;
 }

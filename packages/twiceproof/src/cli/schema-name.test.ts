@@ -11,8 +11,13 @@ import { removeExpired } from '../idempotency/remove-expired.ts';
 import { createKeyStore } from '../idempotency/statements.ts';
 import { migrate, migrations } from '../migrations/migrate.ts';
 import { createOutbox } from '../outbox/append.ts';
-import { countPending } from '../outbox/pending.ts';
+import { countPending, oldestPending, pendingShards } from '../outbox/pending.ts';
+import { repair } from '../outbox/repair.ts';
+import { changeShards, holdWriters } from '../outbox/reshard.ts';
+import { addPartition, publishedBelow, readPartitions } from '../outbox/retention.ts';
 import { quotedSchema } from '../schema-name.ts';
+import { countParked, dropParked, parkedKeys, releaseParked } from '../sources/parked.ts';
+import { createPollSource } from '../sources/poll.ts';
 import { rolesSql } from './roles.ts';
 
 /** The rule once more, character by character: to judge the regular expression. */
@@ -37,6 +42,7 @@ function recorder() {
 
 const message = { topic: 't', aggregateId: 'a', type: 'x', payload: Buffer.from('') };
 const intent = { principal: 'p', operation: 'o', key: 'k', requestHash: '00', hashVersion: 1 };
+const { signal } = new AbortController();
 const nothing = async () => ({ code: 201, result: 1 });
 
 /** Everything that takes the name of a schema: each gives the SQL that it makes of it. */
@@ -55,6 +61,23 @@ const makers: Record<string, (schema: string) => Promise<string[]>> = {
   createOutbox: async (schema) =>
     recorded(async ({ client }) => createOutbox({ topics: ['t'], schema }).append(client, [message])),
   countPending: async (schema) => recorded(async ({ client }) => countPending(client, 1, schema)),
+  oldestPending: async (schema) => recorded(async ({ client }) => oldestPending(client, schema)),
+  pendingShards: async (schema) => recorded(async ({ client }) => pendingShards(client, 1, schema)),
+  createPollSource: async (schema) =>
+    recorded(async ({ pool }) =>
+      createPollSource({ pool, schema, named: false }).next({ maxMessages: 1, waitMs: 0, signal }),
+    ),
+  parkedKeys: async (schema) => recorded(async ({ client }) => parkedKeys(client, 1, schema)),
+  countParked: async (schema) => recorded(async ({ client }) => sent(countParked(client, schema))),
+  releaseParked: async (schema) =>
+    recorded(async ({ pool }) => releaseParked(pool, async () => [], { aggregateId: 'a', schema })),
+  dropParked: async (schema) => recorded(async ({ pool }) => dropParked(pool, { aggregateId: 'a', schema })),
+  publishedBelow: async (schema) => recorded(async ({ client }) => sent(publishedBelow(client, schema))),
+  readPartitions: async (schema) => recorded(async ({ client }) => sent(readPartitions(client, schema))),
+  addPartition: async (schema) => recorded(async ({ client }) => addPartition(client, { from: 1n, to: 2n }, schema)),
+  holdWriters: async (schema) => recorded(async ({ client }) => holdWriters(client, schema)),
+  changeShards: async (schema) => recorded(async ({ client }) => changeShards(client, 2, schema)),
+  repair: async (schema) => recorded(async ({ client }) => sent(repair(client, schema))),
   removeExpired: async (schema) =>
     recorded(async ({ client }) =>
       removeExpired(client, { blocks: { from: 0, to: 1 }, retentionMs: 1, atMost: 1, schema }),
@@ -75,6 +98,14 @@ const makers: Record<string, (schema: string) => Promise<string[]>> = {
       }),
     ),
 };
+
+/** It cannot go on without an answer; what it has sent is what counts. */
+async function sent(work: Promise<unknown>): Promise<unknown> {
+  return work.catch((error: unknown) => {
+    if (error instanceof TypeError) return undefined;
+    throw error;
+  });
+}
 
 async function recorded(work: (to: ReturnType<typeof recorder>) => Promise<unknown>): Promise<string[]> {
   const to = recorder();

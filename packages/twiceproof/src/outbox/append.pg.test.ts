@@ -186,6 +186,25 @@ test('order within a key: right when the row is locked before the append, revers
   assert.deepEqual(await inThisOrder({ append: 'before-lock' }), ['version 2, drawn early', 'version 1']);
 });
 
+test('whoever appends waits for the disk at COMMIT, whatever is usual here; and for more where that is usual', async () => {
+  for (const [usual, expected] of [
+    ['off', 'on'],
+    ['local', 'on'],
+    ['remote_apply', 'remote_apply'],
+  ] as const) {
+    const client = await pool.connect();
+    try {
+      await client.query(`BEGIN; SET LOCAL synchronous_commit = ${usual}`);
+      await outbox.append(client, [message('durable')]);
+      const { rows } = await client.query('SHOW synchronous_commit');
+      assert.deepEqual(rows, [{ synchronous_commit: expected }]);
+      await client.query('ROLLBACK');
+    } finally {
+      client.release();
+    }
+  }
+});
+
 test('outbox_pending counts what is committed, for each shard', async () => {
   const pending = async (): Promise<number> =>
     Number((await pool.query<{ n: string }>('SELECT sum(pending) AS n FROM twiceproof.outbox_pending')).rows[0]?.n);

@@ -1,0 +1,37 @@
+import { migrate, migrations } from '../migrations/migrate.ts';
+import type { Command } from './call.ts';
+import { onDatabase } from './database.ts';
+import { rolesSql } from './roles.ts';
+
+export const migrateCommand: Command = {
+  summary: 'apply the migrations that are missing',
+  flags: ['schema', 'shards'],
+  async run(call) {
+    const { schema } = call;
+    const shards = call.number('shards', { min: 0, max: Number.MAX_SAFE_INTEGER });
+    return onDatabase(async (pool) => {
+      const applied = await migrate(pool, {
+        ...(schema !== undefined && { schema }),
+        ...(shards !== undefined && { shards }),
+      });
+      const text =
+        applied.length === 0 ? 'Nothing to do: all migrations are applied.' : `Applied: ${applied.join(', ')}`;
+      call.answer({ applied }, text);
+      return 0;
+    });
+  },
+};
+
+export const sqlCommand: Command = {
+  summary: 'print the migrations, for people who use another migration tool',
+  flags: ['schema', 'roles'],
+  async run(call) {
+    const sql = call.has('roles')
+      ? rolesSql(call.schema)
+      : migrations(call.schema)
+          .map(({ name, sql: text }) => `-- ${name}\n${text}`)
+          .join('\n');
+    call.answer({ sql }, sql);
+    return 0;
+  },
+};

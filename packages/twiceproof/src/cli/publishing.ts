@@ -1,0 +1,25 @@
+import type { Pool } from '../connection.ts';
+import type { PublishMessages } from '../sources/parked.ts';
+import { createPollSource } from '../sources/poll.ts';
+import { toRecord } from '../wire.ts';
+import type { Call } from './call.ts';
+
+/** Publishes as the relay does: under its name, with all acknowledgements, to Kafka. */
+export async function publishing<T>(call: Call, work: (publish: PublishMessages) => Promise<T>): Promise<T> {
+  const name = call.required('name');
+  const bootstrap = call.required('brokers');
+  // Only here, since most commands need no broker.
+  const { kafkaTransport } = await import('../transports/kafka.ts');
+  const transport = kafkaTransport({ bootstrap, clientId: 'twiceproof-cli' });
+  const publisher = transport.publisher();
+  try {
+    return await work(async (messages) => publisher.publish(messages.map((message) => toRecord(message, name))));
+  } finally {
+    await transport.close();
+  }
+}
+
+/** What a relay would refuse to publish from, a command refuses too: a standby, or a copy in another cluster. */
+export async function requireOwnCluster(pool: Pool, schema: string | undefined): Promise<void> {
+  await createPollSource({ pool, ...(schema !== undefined && { schema }) }).check();
+}

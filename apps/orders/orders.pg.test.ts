@@ -177,7 +177,7 @@ test('an order that is not there is a stored refusal, the same at each repetitio
 });
 
 test('the trace of the first request travels with the message, through either door and in either shape, and is no part of the request', async () => {
-  const trace = (n: number): string => `00-${'4bf92f3577b34da6a3ce929d0e0e473'}${n}-00f067aa0ba902b7-01`;
+  const trace = (n: number): string => `00-4bf92f3577b34da6a3ce929d0e0e473${n}-00f067aa0ba902b7-01`;
   const post = async (
     origin: string,
     path: string,
@@ -188,7 +188,7 @@ test('the trace of the first request travels with the message, through either do
     const headers = { ...asTenant(key), 'content-type': 'application/json', traceparent };
     const answer = await fetch(`${origin}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
     assert.ok(answer.ok, String(answer.status));
-    return String(((await answer.json()) as { order_id: string }).order_id);
+    return ((await answer.json()) as { order_id: string }).order_id;
   };
   const tracesOf = async (orderId: string): Promise<unknown[]> => {
     const { rows } = await pool.query('SELECT headers FROM twiceproof.outbox WHERE aggregate_id = $1 ORDER BY id', [

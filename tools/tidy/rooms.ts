@@ -113,7 +113,13 @@ export const rooms: readonly Room[] = [
   {
     name: 'lab/bench',
     at: 'lab/bench/',
-    mayImport: ['lab/load', 'node:*', '@twiceproof/infra', '@twiceproof/program', 'pg'],
+    mayImport: ['lab/load', 'node:*', '@twiceproof/infra', '@twiceproof/program', 'pg', '@platformatic/kafka'],
+  },
+  // What the bench compares the relay with: as processes, so nobody imports it.
+  {
+    name: 'lab/baselines',
+    at: 'lab/baselines/',
+    mayImport: ['node:*', '@twiceproof/program', 'pg', '@platformatic/kafka', 'pg-transactional-outbox'],
   },
 ];
 
@@ -122,6 +128,7 @@ export const testsMayImport: readonly string[] = [
   'nouns',
   'migrations',
   'conformance',
+  'transports',
   'infra/testing',
   'node:*',
   'node:test',

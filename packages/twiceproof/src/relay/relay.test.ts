@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { test, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import fc from 'fast-check';
 import { TwiceproofError } from '../errors.ts';
 import type { MessageId } from '../message.ts';
+import type { Service } from '../service.ts';
 import type { Source, SourcedMessage } from '../source.ts';
 import type { OutgoingRecord, Publisher, PublishOutcome, Transport } from '../transport.ts';
 import { createMemoryBroker } from '../transports/memory.ts';
@@ -70,6 +71,18 @@ function createWatchedRelay(options: Pick<RelayOptions, 'source' | 'transport'> 
   });
   const codes = (): unknown[] => troubles.map((error) => (error as { code?: unknown }).code);
   return { relay, passes, codes };
+}
+
+/** Answers how to stop it, which also happens at the end of the test. */
+function start(t: TestContext, relay: Service): () => Promise<void> {
+  const stopping = new AbortController();
+  const ended = relay.run(stopping.signal);
+  const stop = async (): Promise<void> => {
+    stopping.abort();
+    await ended;
+  };
+  t.after(stop);
+  return stop;
 }
 
 /** A transport whose publishers do what the test says, and otherwise what the real one does. */
@@ -247,29 +260,26 @@ test('a publisher that never answers is left at the deadline, and another takes 
   assert.deepEqual([done.length, made(), sent.length, passes[1]!.republished], [1, 2, 2, 1]);
 });
 
-test('a transport that fails altogether, and a source that does, are troubles: it goes on', async () => {
+test('a transport that fails altogether, and a source that does, are troubles: it goes on', async (t) => {
   const { source, done } = createSource([message('a1')]);
-  let failures = 0;
+  const failures = [new Error('no database'), new Error('no transport')];
   const { transport } = wrap(broker('known').transport(), async (real, records) => {
-    failures += 1;
-    if (failures <= 2) throw new Error('broken');
+    const failure = failures.pop();
+    if (failure) throw failure;
     return real.publish(records);
   });
   const flaky: Source = {
     ...source,
     next: async (options) => {
-      failures += 1;
-      if (failures === 1) throw new Error('no database');
+      if (failures.length === 1) throw failures.pop()!;
       return source.next(options);
     },
   };
-  const stop = new AbortController();
   const { relay, codes } = createWatchedRelay({ source: flaky, transport });
-  const running = relay.run(stop.signal);
+  const stop = start(t, relay);
   await until(() => done.length > 0);
-  stop.abort();
-  await running;
-  assert.equal(codes().length, 2);
+  await stop();
+  assert.deepEqual([codes().length, failures.length], [2, 0]);
 });
 
 test('an advance that fails is told, and what was acknowledged is not sent again by the same relay', async () => {
@@ -285,35 +295,33 @@ test('an advance that fails is told, and what was acknowledged is not sent again
   assert.deepEqual([textsOf(done), sent.length], [['a1', 'a2'], 2]);
 });
 
-test('told to stop it finishes the pass that is under way, and begins no other', async () => {
+test('told to stop it finishes the pass that is under way, and begins no other', async (t) => {
   const { source, done, left } = createSource([message('a1'), message('a2')]);
   const gate = Promise.withResolvers<undefined>();
   const { transport, sent } = wrap(broker('known').transport(), async (real, records) => {
     await gate.promise;
     return real.publish(records);
   });
-  const stop = new AbortController();
   const { relay } = createWatchedRelay({ source, transport, batch: 1 });
-  const running = relay.run(stop.signal);
+  t.after(() => gate.resolve(undefined));
+  const stop = start(t, relay);
   await until(() => sent.length > 0);
-  stop.abort();
-  assert.equal(await Promise.race([running.then(() => 'ended'), delay(20, 'under way')]), 'under way');
+  const stopped = stop();
+  assert.equal(await Promise.race([stopped.then(() => 'ended'), delay(20, 'under way')]), 'under way');
   gate.resolve(undefined);
-  await running;
+  await stopped;
   assert.deepEqual([textsOf(done), textsOf(left)], [['a1'], ['a2']]);
 });
 
-test('while it waits after a trouble it can be stopped', { timeout: 20_000 }, async () => {
+test('while it waits after a trouble it can be stopped', { timeout: 20_000 }, async (t) => {
   const { source } = createSource([message('a1', 'missing')]);
-  const stop = new AbortController();
   const { relay, codes } = createWatchedRelay({ source, transport: broker().transport() });
-  const running = relay.run(stop.signal);
+  const stop = start(t, relay);
   await until(() => codes().length >= 4);
-  stop.abort();
-  await running;
+  await stop();
 });
 
-test('lanes publish batches at the same time', async () => {
+test('lanes publish batches at the same time', async (t) => {
   const shards = [createSource([message('a1')]), createSource([message('b1')])];
   const source: Source = {
     ...shards[0]!.source,
@@ -326,12 +334,11 @@ test('lanes publish batches at the same time', async () => {
     await gate.promise;
     return real.publish(records);
   });
-  const stop = new AbortController();
   const { relay } = createWatchedRelay({ source, transport, lanes: 2 });
-  const running = relay.run(stop.signal);
+  t.after(() => gate.resolve(undefined));
+  const stop = start(t, relay);
   await until(() => shards.every(({ left }) => left.length === 0));
-  stop.abort();
-  await running;
+  await stop();
 });
 
 test('times in another order are refused', () => {

@@ -1,0 +1,211 @@
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import pg from 'pg';
+import { testDatabase } from '@twiceproof/infra/testing';
+import { createKit, hold, numbered, take, takeRest, textsOf } from '../conformance/source-kit.ts';
+import { postgresHarness } from '../conformance/source-postgres.ts';
+import { testSource } from '../conformance/source.ts';
+import { migrate } from '../migrations/migrate.ts';
+import { createPollSource } from './poll.ts';
+
+const { url } = await testDatabase();
+const pool = openPool('tests');
+after(async () => pool.end());
+
+function openPool(name: string): pg.Pool {
+  const opened = new pg.Pool({ connectionString: url, application_name: name });
+  opened.on('error', () => {});
+  return opened;
+}
+
+/** Windows here are larger than the list that is kept of one, and that is larger than most batches. */
+const maxListed = 7;
+
+const harness = postgresHarness({
+  openPool,
+  migrate,
+  createSource: (ofSource, schema) => createPollSource({ pool: ofSource, schema, maxListed, pollIntervalMs: 5 }),
+  holdsSeveral: true,
+});
+
+testSource('poll', harness);
+
+/** The schema of the outbox that was made last. */
+async function schemaOf(): Promise<string> {
+  const { rows } = await pool.query<{ name: string }>(
+    "SELECT nspname AS name FROM pg_namespace WHERE nspname LIKE 'outbox%' ORDER BY oid DESC LIMIT 1",
+  );
+  return rows[0]!.name;
+}
+
+async function untilRows(text: string): Promise<Record<string, unknown>[]> {
+  const deadline = performance.now() + 20_000;
+  for (;;) {
+    const { rows } = await pool.query<Record<string, unknown>>(text);
+    if (rows.length > 0) return rows;
+    assert.ok(performance.now() < deadline, `no rows in time: ${text}`);
+    await delay(5);
+  }
+}
+
+test('the outbox is a log: a row that was published stays as it was written, for who wants to publish it again', async () => {
+  await using kit = await createKit(harness, 1);
+  const { source } = await kit.openSource();
+  await kit.write(...numbered('a', 1, 20));
+  await take(source, 20, 6);
+  const { rows } = await pool.query(
+    `SELECT count(*)::int AS rows, count(*) FILTER (WHERE xmax = 0)::int AS untouched FROM ${await schemaOf()}.outbox`,
+  );
+  assert.deepEqual(rows, [{ rows: 20, untouched: 20 }]);
+});
+
+test('an idle source moves no cursor', async () => {
+  await using kit = await createKit(harness, 4);
+  const { source } = await kit.openSource();
+  await kit.write('a1', 'b1');
+  await take(source, 2);
+  const cursors = `SELECT shard, xmin, advanced_at::text FROM ${await schemaOf()}.relay_cursor ORDER BY shard`;
+  await takeRest(source);
+  const before = (await pool.query(cursors)).rows;
+  await takeRest(source);
+  assert.deepEqual((await pool.query(cursors)).rows, before);
+});
+
+test('a cursor that has not moved for a minute moves, since retention goes by it', async () => {
+  await using kit = await createKit(harness, 2);
+  const { source } = await kit.openSource();
+  const schema = await schemaOf();
+  await pool.query(`UPDATE ${schema}.relay_cursor SET advanced_at = now() - interval '2 minutes'`);
+  await kit.write('a1');
+  const { rows: before } = await pool.query<{ xid: string }>(
+    'SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS xid',
+  );
+  await takeRest(source);
+  const { rows } = await pool.query(
+    `SELECT bool_and(pg_snapshot_xmax(prev) >= $1::xid8) AS moved FROM ${schema}.relay_cursor`,
+    [before[0]!.xid],
+  );
+  assert.deepEqual(rows, [{ moved: true }]);
+});
+
+test('with nothing to wait for: what is committed comes at once, also behind an empty window', async () => {
+  await using kit = await createKit(harness, 4);
+  const { source } = await kit.openSource();
+  const signal = new AbortController().signal;
+  await pool.query(`UPDATE ${await schemaOf()}.relay_cursor SET advanced_at = now() - interval '2 minutes'`);
+  for (const size of [1, 2, 3, 4]) {
+    await kit.write(...numbered('a', 1, size));
+    const batch = await source.next({ maxMessages: 2, waitMs: 0, signal });
+    assert.deepEqual(textsOf(batch!.messages), numbered('a', 1, Math.min(size, 2)));
+    await kit.write(`a${size + 1}`);
+    await batch!.advance({ done: batch!.messages.length, parked: [] });
+    const came = [...batch!.messages];
+    for (let n = 0; n < size; n += 1) {
+      const next = await source.next({ maxMessages: 2, waitMs: 0, signal });
+      if (!next) break;
+      came.push(...next.messages);
+      await next.advance({ done: next.messages.length, parked: [] });
+    }
+    assert.deepEqual(textsOf(came), numbered('a', 1, size + 1));
+  }
+});
+
+test('without named statements, as behind a pooler that does not know them', async () => {
+  await using kit = await createKit(harness, 1);
+  const source = createPollSource({ pool, schema: await schemaOf(), named: false, maxListed });
+  await kit.write(...numbered('a', 1, 30));
+  assert.deepEqual(textsOf(await take(source, 30, 4)), numbered('a', 1, 30));
+});
+
+test('the isolation that is usual on the server makes no difference', async () => {
+  await using kit = await createKit(harness, 1);
+  const schema = await schemaOf();
+  const strict = new pg.Pool({ connectionString: url, options: '-c default_transaction_isolation=serializable' });
+  try {
+    const source = createPollSource({ pool: strict, schema });
+    await kit.write('a1');
+    const batch = await hold(source);
+    // Such locks are what a serializable transaction remembers its reading by.
+    const { rows } = await pool.query(
+      `SELECT relation::regclass FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+       WHERE mode = 'SIReadLock' AND datname = current_database()`,
+    );
+    await batch.advance({ done: 1, parked: [] });
+    assert.deepEqual(rows, []);
+  } finally {
+    await strict.end();
+  }
+});
+
+test('a connection that dies while rows are put behind a parked one is said to have died, and nothing is lost', async () => {
+  await using kit = await createKit(harness, 1);
+  const { source } = await kit.openSource();
+  const schema = await schemaOf();
+  await kit.write('bad1');
+  const batch = await hold(source);
+  await batch.advance({ done: 1, parked: [{ index: 0, reason: 'cannot be' }] });
+  await kit.write('bad2');
+  const blocker = await pool.connect();
+  await blocker.query(`BEGIN; LOCK TABLE ${schema}.relay_parked IN SHARE MODE`);
+  try {
+    const waiting = assert.rejects(hold(source), { code: '57P01' });
+    const [waiter] = await untilRows(
+      `SELECT pid FROM pg_locks WHERE relation = '${schema}.relay_parked'::regclass AND NOT granted`,
+    );
+    await pool.query('SELECT pg_terminate_backend($1)', [waiter!['pid']]);
+    await waiting;
+  } finally {
+    await blocker.query('ROLLBACK');
+    blocker.release();
+  }
+  assert.deepEqual(await takeRest(source), []);
+  assert.deepEqual(textsOf(await kit.outbox.parked()), ['bad1', 'bad2']);
+});
+
+test('a batch cannot be advanced by more than it has, or by less than nothing', async () => {
+  await using kit = await createKit(harness, 1);
+  const { source } = await kit.openSource();
+  await kit.write('a1', 'a2');
+  const batch = await hold(source);
+  for (const done of [-1, 3, 0.5, Number.NaN]) await assert.rejects(batch.advance({ done, parked: [] }), RangeError);
+  await batch.advance({ done: 1, parked: [] });
+  assert.deepEqual(textsOf(await take(source, 1)), ['a2']);
+});
+
+test('rows of the outbox that were deleted before they were published are missed aloud', async () => {
+  await using kit = await createKit(harness, 1);
+  const { source } = await kit.openSource();
+  const schema = await schemaOf();
+  await kit.write(...numbered('a', 1, 12));
+  await take(source, 6, 3);
+  await pool.query(`DELETE FROM ${schema}.outbox WHERE payload = 'a8'`);
+  await assert.rejects(hold(source, 3), { code: 'TP_OUTBOX_CHANGED' });
+});
+
+test('a database that must not be published from is refused, with the reason', async () => {
+  await using kit = await createKit(harness, 2);
+  const { source } = await kit.openSource();
+  const schema = await schemaOf();
+  const withChange = async (change: string, undo: string, code: string): Promise<void> => {
+    await pool.query(change);
+    await assert.rejects(source.check(), { code });
+    await pool.query(undo);
+    await source.check();
+  };
+  await withChange(
+    `UPDATE ${schema}.relay_cursor SET system_identifier = system_identifier + 1 WHERE shard = 1`,
+    `UPDATE ${schema}.relay_cursor SET system_identifier = system_identifier - 1 WHERE shard = 1`,
+    'TP_CURSOR_FOREIGN',
+  );
+  await withChange(
+    `UPDATE ${schema}.settings SET shards = 3`,
+    `UPDATE ${schema}.settings SET shards = 2`,
+    'TP_SCHEMA_VERSION',
+  );
+  await pool.query(`UPDATE ${schema}.relay_cursor SET prev = '900000000000:900000000000:' WHERE shard = 0`);
+  await assert.rejects(source.check(), { code: 'TP_CURSOR_FOREIGN' });
+  // Also where nobody asked: the server may have been restored while this source was connected to it.
+  await pool.query(`UPDATE ${schema}.relay_cursor SET advanced_at = now() - interval '2 minutes'`);
+  await assert.rejects(hold(source), { code: 'TP_CURSOR_FOREIGN' });
+});

@@ -127,13 +127,13 @@ async function openSource(
   };
 }
 
-/** Connections of this name inside a transaction. */
+/** Connections of this name inside a transaction, also such as are reading ahead at the moment. */
 async function endHolders(admin: Pool, name: string): Promise<void> {
-  const holders = `FROM pg_stat_activity WHERE application_name = $1 AND datname = current_database()
-    AND state LIKE 'idle in transaction%'`;
-  await query(admin, `SELECT pg_terminate_backend(pid) ${holders}`, [name]);
+  const endAll = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = $1 AND datname = current_database()
+      AND (state LIKE 'idle in transaction%' OR backend_xid IS NOT NULL)`;
   const deadline = performance.now() + patienceMs;
-  while ((await query(admin, `SELECT 1 ${holders}`, [name])).length > 0) {
+  while ((await query(admin, endAll, [name])).length > 0) {
     assert.ok(performance.now() < deadline, 'a connection must end');
     await delay(5);
   }

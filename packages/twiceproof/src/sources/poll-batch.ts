@@ -1,7 +1,7 @@
 import type { PoolClient, QueryResult } from '../connection.ts';
 import { TwiceproofError } from '../errors.ts';
 import { point } from '../points.ts';
-import type { Progress, SourceBatch, SourcedMessage } from '../source.ts';
+import type { Progress, SourceBatch } from '../source.ts';
 import type { Cursor, Page, Row } from './poll.ts';
 import { advanceAndCommit, park, type CursorPlace } from './poll-statements.ts';
 
@@ -52,11 +52,11 @@ export function createBatch({ client, schema, cursor, page }: Held): SourceBatch
     if (aside.length === 0) return;
     await client.query(park(schema), [
       cursor.shard,
-      aside.map(({ topic }) => topic),
-      aside.map(({ aggregateId }) => aggregateId),
-      aside.map(({ msgId }) => msgId),
-      aside.map(({ type }) => type),
-      aside.map(({ payload }) => payload),
+      aside.map(({ message }) => message.topic),
+      aside.map(({ message }) => message.aggregateId),
+      aside.map(({ message }) => message.id),
+      aside.map(({ message }) => message.type),
+      aside.map(({ message }) => message.payload),
       aside.map(({ headers }) => headers),
       aside.map(({ createdAt }) => createdAt),
       aside.map((row) => reasons.get(row) ?? 'behind a message that is parked'),
@@ -71,7 +71,7 @@ export function createBatch({ client, schema, cursor, page }: Held): SourceBatch
   }
 
   return {
-    messages: toPublish.map(toMessage),
+    messages: toPublish.map(({ message }) => message),
     advance,
     abandon: async () => {
       end();
@@ -83,9 +83,4 @@ export function createBatch({ client, schema, cursor, page }: Held): SourceBatch
       }
     },
   };
-}
-
-function toMessage({ topic, aggregateId, msgId, type, payload, headers, createdAt }: Row): SourcedMessage {
-  const message = { topic, aggregateId, id: msgId, type, payload, createdAt: new Date(createdAt) };
-  return headers === null ? message : { ...message, headers: JSON.parse(headers) as Record<string, string> };
 }

@@ -6,7 +6,9 @@
  */
 const columns = (schema: string): string => `o.id::text AS position, o.topic, o.aggregate_id, o.msg_id, o.event_type,
   o.payload, o.headers::text, to_char(o.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS created_at,
-  EXISTS (SELECT FROM ${schema}.relay_parked p WHERE p.shard = o.shard AND p.aggregate_id = o.aggregate_id) AS is_behind`;
+  CASE WHEN EXISTS (SELECT FROM ${schema}.relay_parked WHERE shard = $1::smallint)
+    THEN EXISTS (SELECT FROM ${schema}.relay_parked p WHERE p.shard = o.shard AND p.aggregate_id = o.aggregate_id)
+    ELSE false END AS is_behind`;
 
 /**
  * The window between two snapshots: what is visible in $3 and not in $2, of shard $1, behind id $4. Both snapshots are
@@ -26,21 +28,24 @@ function window(schema: string, wanted: string): string {
                                WHERE pg_visible_in_snapshot(x, $3::pg_snapshot)))`;
 }
 
-/** The first $5 messages of a window. It sorts all of the window for that. */
+/** The first $5 messages of a window. It sorts all of the window for that, but makes texts only of what it answers. */
 export const readPage = (schema: string): string =>
-  `SELECT * FROM (${window(schema, columns(schema))}) AS w ORDER BY position::bigint LIMIT $5::bigint`;
+  `SELECT ${columns(schema)}
+   FROM (SELECT * FROM (${window(schema, 'o.*')}) AS w ORDER BY id LIMIT $5::bigint) AS o ORDER BY o.id`;
 
 /** Where the messages of a window are, up to $5 of them: a window of millions is sorted once for many pages. */
 export const listWindow = (schema: string): string =>
   `SELECT string_agg(xid::text, ',' ORDER BY id) AS xids, string_agg(id::text, ',' ORDER BY id) AS ids
    FROM (SELECT xid, id FROM (${window(schema, 'o.xid, o.id')}) AS w ORDER BY id LIMIT $5::bigint) AS listed`;
 
-/** The messages at these places. */
+/**
+ * The messages from id $3 to $4 of these transactions. A transaction is in a window with all its rows or with none, so
+ * these are the ones that were listed, and the index is searched once for each transaction instead of once for each row.
+ */
 export const readListed = (schema: string): string =>
-  `SELECT ${columns(schema)}
-   FROM unnest($2::xid8[], $3::bigint[]) WITH ORDINALITY AS w (xid, id, n)
-   JOIN ${schema}.outbox o ON o.shard = $1::smallint AND o.xid = w.xid AND o.id = w.id
-   ORDER BY n`;
+  `SELECT ${columns(schema)} FROM ${schema}.outbox o
+   WHERE o.shard = $1::smallint AND o.xid = ANY ($2::xid8[]) AND o.id >= $3::bigint AND o.id <= $4::bigint
+   ORDER BY o.id`;
 
 /**
  * Which shards may have something, without a lock and without a transaction id: an idle relay costs next to nothing. A
@@ -77,7 +82,7 @@ export const beginAndLock = (schema: string, shards: readonly number[], idleTime
    SELECT shard, prev::text, cur::text, last_id::text, window_done::text
    FROM ${schema}.relay_cursor WHERE shard IN (${shards.map(Number).join(', ')})
    ORDER BY advanced_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
-   SELECT pg_current_snapshot()::text AS now`;
+   SELECT pg_current_snapshot()::text AS now, EXISTS (SELECT FROM ${schema}.relay_parked) AS has_parked`;
 
 export interface CursorPlace {
   prev: string;

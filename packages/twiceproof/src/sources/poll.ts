@@ -5,7 +5,7 @@ import { TwiceproofError } from '../errors.ts';
 import { point } from '../points.ts';
 import { relayTimes, type RelayTimes } from '../relay-times.ts';
 import { quotedSchema } from '../schema-name.ts';
-import type { Source, SourceBatch } from '../source.ts';
+import type { Source, SourceBatch, SourcedMessage } from '../source.ts';
 import { createBatch } from './poll-batch.ts';
 import type { WakeUps } from './wake-up.ts';
 import {
@@ -45,16 +45,14 @@ export interface Cursor {
   cur: string;
   lastId: bigint;
   windowDone: number;
+  /** Whether some key is parked. */
+  hasParked: boolean;
 }
 
 export interface Row {
   position: bigint;
-  topic: string;
-  aggregateId: string;
-  msgId: string;
-  type: string;
-  payload: Buffer;
-  /** JSON. */
+  message: SourcedMessage;
+  /** As they stand in the outbox: JSON, and a time with microseconds. */
   headers: string | null;
   createdAt: string;
   /** Of a key that is parked: it goes behind. */
@@ -65,6 +63,15 @@ export interface Row {
 export interface Page {
   rows: Row[];
   isLast: boolean;
+}
+
+/** A page that is being read before its turn, and where the cursor must stand then. */
+interface Ahead {
+  prev: string;
+  cur: string;
+  lastId: bigint;
+  limit: number;
+  page: Promise<Page>;
 }
 
 /** Where the rest of a large window is, from `next` on; `isWhole` if the list was not cut. */
@@ -97,6 +104,9 @@ export function createPollSource(options: PollSourceOptions): Source {
   const schema = quotedSchema(options.schema);
   const texts = { page: readPage(schema), list: listWindow(schema), listed: readListed(schema) };
   const lists = new Map<number, Listed>();
+  const aheads = new Map<number, Ahead>();
+  /** What was found at the last look is as good as new for a moment, while whole pages come. */
+  let found: { shards: number[]; atMs: number } | undefined;
   let watchedAt = performance.now();
 
   async function next({
@@ -109,6 +119,7 @@ export function createPollSource(options: PollSourceOptions): Source {
       await watch();
       const shards = await look();
       const batch = shards.length > 0 ? await take(shards, maxMessages) : undefined;
+      if (batch === undefined || batch === 'again' || batch.messages.length < maxMessages) found = undefined;
       if (batch === 'again') continue;
       if (batch || performance.now() >= deadline) return batch;
       const pauseMs = pollIntervalMs * (0.75 + Math.random() / 2);
@@ -118,8 +129,10 @@ export function createPollSource(options: PollSourceOptions): Source {
   }
 
   async function look(): Promise<number[]> {
+    if (found && performance.now() - found.atMs < pollIntervalMs) return found.shards;
     const { rows } = await onConnection((client) => run(client, 'look', shardsWithWork(schema), []));
-    return rows.map((row) => Number(row['shard']));
+    found = { shards: rows.map((row) => Number(row['shard'])), atMs: performance.now() };
+    return found.shards;
   }
 
   async function take(shards: readonly number[], maxMessages: number): Promise<SourceBatch | 'again' | undefined> {
@@ -132,7 +145,9 @@ export function createPollSource(options: PollSourceOptions): Source {
         client.release();
         return undefined;
       }
-      batch = createBatch({ client, schema, cursor, page: await read(client, cursor, maxMessages) });
+      const page = (await takeAhead(cursor, maxMessages)) ?? (await read(client, cursor, maxMessages));
+      batch = createBatch({ client, schema, cursor, page });
+      if (!page.isLast && !cursor.hasParked) readAhead(client, cursor, page, maxMessages);
     } catch (error) {
       await giveUp(client, error);
       throw error;
@@ -156,7 +171,32 @@ export function createPollSource(options: PollSourceOptions): Source {
       cur: (row['cur'] as string | null) ?? now,
       lastId: BigInt(String(row['last_id'])),
       windowDone: Number(row['window_done']),
+      hasParked: clock?.rows[0]?.['has_parked'] === true,
     };
+  }
+
+  /**
+   * The next page is read while this one is published, on the same connection, whose next statement waits for it. It is
+   * good if the cursor is then found where this page ends, since the rows of a window do not change. Only which keys are
+   * parked may have changed meanwhile, so it is not used while any are.
+   */
+  function readAhead(client: PoolClient, cursor: Cursor, { rows }: Page, limit: number): void {
+    const { shard, prev, cur } = cursor;
+    const lastId = rows.at(-1)?.position ?? cursor.lastId;
+    const page = read(client, { ...cursor, lastId }, limit);
+    page.catch(() => {}); // Whoever takes it hears of it.
+    aheads.set(shard, { prev, cur, lastId, limit, page });
+  }
+
+  async function takeAhead(cursor: Cursor, limit: number): Promise<Page | undefined> {
+    const ahead = aheads.get(cursor.shard);
+    aheads.delete(cursor.shard);
+    if (!ahead || cursor.hasParked || ahead.limit !== limit) return undefined;
+    if (ahead.prev !== cursor.prev || ahead.cur !== cursor.cur || ahead.lastId !== cursor.lastId) return undefined;
+    return ahead.page.catch((error: unknown) => {
+      if (error instanceof TwiceproofError) throw error;
+      return undefined; // Its connection was lost, or the statement; it is read again.
+    });
   }
 
   async function read(client: PoolClient, cursor: Cursor, limit: number): Promise<Page> {
@@ -178,8 +218,10 @@ export function createPollSource(options: PollSourceOptions): Source {
       lists.set(shard, listed);
     }
     const end = Math.min(listed.next + limit, listed.ids.length);
-    const places = [listed.xids, listed.ids].map((list) => `{${list.slice(listed.next, end).join(',')}}`);
-    const rows = await readRows(client, 'listed', [shard, ...places]);
+    const xids = new Set(listed.xids.slice(listed.next, end));
+    const [firstId = '0', endId = '0'] = [listed.ids[listed.next], listed.ids[end - 1]];
+    const rows =
+      end === listed.next ? [] : await readRows(client, 'listed', [shard, `{${[...xids].join(',')}}`, firstId, endId]);
     if (rows.length < end - listed.next) {
       lists.delete(shard);
       throw new TwiceproofError(
@@ -267,15 +309,23 @@ async function giveUp(client: PoolClient, error: unknown): Promise<void> {
 }
 
 function toRows({ rows }: QueryResult): Row[] {
-  return rows.map((row) => ({
-    position: BigInt(row['position'] as string),
-    topic: row['topic'] as string,
-    aggregateId: row['aggregate_id'] as string,
-    msgId: row['msg_id'] as string,
-    type: row['event_type'] as string,
-    payload: row['payload'] as Buffer,
-    headers: row['headers'] as string | null,
-    createdAt: row['created_at'] as string,
-    isBehind: row['is_behind'] as boolean,
-  }));
+  return rows.map((row) => {
+    const [headers, createdAt] = [row['headers'] as string | null, row['created_at'] as string];
+    const message: SourcedMessage = {
+      topic: row['topic'] as string,
+      aggregateId: row['aggregate_id'] as string,
+      id: row['msg_id'] as string,
+      type: row['event_type'] as string,
+      payload: row['payload'] as Buffer,
+      createdAt: new Date(createdAt),
+      ...(headers !== null && { headers: JSON.parse(headers) as Record<string, string> }),
+    };
+    return {
+      position: BigInt(row['position'] as string),
+      message,
+      headers,
+      createdAt,
+      isBehind: row['is_behind'] as boolean,
+    };
+  });
 }

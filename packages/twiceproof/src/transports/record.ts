@@ -24,15 +24,32 @@ export function encodeRecord(record: OutgoingRecord, maxRecordBytes: number): En
   const headers = new Map<Buffer, Buffer>();
   let bytes = batchOverhead + recordOverhead + key.length + value.length;
   for (const [name, text] of Object.entries(record.headers ?? {})) {
-    if (typeof text !== 'string' || !name.isWellFormed() || !text.isWellFormed()) {
-      return invalid(`headers[${JSON.stringify(name)}]`, 'is not well-formed text');
-    }
-    const header: [Buffer, Buffer] = [Buffer.from(name), Buffer.from(text)];
-    headers.set(...header);
-    bytes += headerOverhead + header[0].length + header[1].length;
+    const header = encodeHeader(name, text);
+    if (!header) return invalid(`headers[${JSON.stringify(name)}]`, 'is not well-formed text');
+    headers.set(header.name, header.value);
+    bytes += headerOverhead + header.name.length + header.value.length;
   }
   if (bytes > maxRecordBytes) return tooLarge(bytes, maxRecordBytes);
   return { key, value, headers, bytes };
+}
+
+interface EncodedHeader {
+  name: Buffer;
+  text: string;
+  value: Buffer;
+}
+
+/** By name: as it was encoded last. Few names are used, and most have the same value in many records. */
+const lastHeaders = new Map<string, EncodedHeader>();
+const maxLastHeaders = 100;
+
+function encodeHeader(name: string, text: unknown): EncodedHeader | undefined {
+  const last = lastHeaders.get(name);
+  if (last && last.text === text) return last;
+  if (typeof text !== 'string' || !text.isWellFormed() || !(last || name.isWellFormed())) return undefined;
+  const header = { name: last?.name ?? Buffer.from(name), text, value: Buffer.from(text) };
+  if (last || lastHeaders.size < maxLastHeaders) lastHeaders.set(name, header);
+  return header;
 }
 
 export function tooLarge(bytes: number, limit: number | 'the broker'): TwiceproofError {

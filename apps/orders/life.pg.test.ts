@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import http2 from 'node:http2';
-import { connect } from 'node:net';
+import { connect, createServer, type AddressInfo } from 'node:net';
 import { after, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
@@ -161,6 +161,19 @@ test('baselines warn, repeat the work, and are refused in production', async () 
 
 test('without its database it says what to do, and does not start', async () => {
   await assert.rejects(startOrders('postgres://x@127.0.0.1:1/x'), /ended with 3.*Check DATABASE_URL/s);
+});
+
+test('a port that is taken, or a host that is none, is said, and it ends', async () => {
+  const taken = createServer().listen(0, '127.0.0.1');
+  await once(taken, 'listening');
+  const { port } = taken.address() as AddressInfo;
+  try {
+    for (const args of [[`--port=${port}`], [`--grpc-port=${port}`], [`--admin-port=${port}`], ['--host=192.0.2.1']]) {
+      await assert.rejects(startOrders(url, args), /ended with 3.*It cannot listen.*Choose another/s, args[0]);
+    }
+  } finally {
+    taken.close();
+  }
 });
 
 test('a database that does not keep its word is refused in production, and warned of elsewhere', async () => {

@@ -87,14 +87,15 @@ async function run({ flags: given, output, signal }: Context<typeof flags>): Pro
       retentionMs,
       onError: (error) => output.progress(`orders: expired keys wait: ${String(error)}`),
     });
-    const services = runServices([guard, sweeper]);
     const serving = await serve({
       pool,
       operations: chooseOperations({ pool, retentionMs, admits: guard.admits }, given, output.progress),
       host: given.host,
       ports: { http: given.port, grpc: given['grpc-port'], admin: given['admin-port'] },
       log: output.progress,
-    });
+    }).catch(refuseToListen);
+    // Not before it serves: what runs must be stopped before the pool ends.
+    const services = runServices([guard, sweeper]);
     output.ready({ ...serving.addresses, pid: process.pid });
     const { http, grpc, admin } = serving.addresses;
     output.say(`orders: ${http}, gRPC at ${grpc}, ${admin}/metrics. Ctrl-C stops.`);
@@ -107,6 +108,14 @@ async function run({ flags: given, output, signal }: Context<typeof flags>): Pro
   } finally {
     await pool.end();
   }
+}
+
+function refuseToListen(error: unknown): never {
+  const { code, message } = error as NodeJS.ErrnoException;
+  const isOfAddress = ['EADDRINUSE', 'EADDRNOTAVAIL', 'EACCES', 'ENOTFOUND'].includes(code ?? '');
+  // grpc-js has no code for it.
+  if (!isOfAddress && !message.includes('No address added')) throw error;
+  throw new Refusal(`It cannot listen: ${message}.`, 'Choose another --host, --port or --grpc-port.', EXIT.environment);
 }
 
 async function requireDurable(pool: pg.Pool, warn: (line: string) => void): Promise<void> {

@@ -2,7 +2,8 @@
 -- One flat table. Against partitions by time it measured cheaper for each key, and needs no rule for the boundary.
 
 CREATE TABLE :"schema".idempotency_keys (
-  -- The first 128 bits of SHA-256 over (principal, operation, key): short, of one size, and whatever a client sends.
+  -- 128 bits of SHA-256 over (principal, operation, key), of which the first 48 give way to the time of a key that is a
+  -- UUIDv7: short, of one size, and whatever a client sends.
   key_hash uuid PRIMARY KEY,
   id bigint GENERATED ALWAYS AS IDENTITY,
   principal text NOT NULL,

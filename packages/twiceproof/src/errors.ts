@@ -64,6 +64,10 @@ export const errorTable = {
     retryable: false,
     todo: 'A statement failed and the code went on as if it had not. Let its error pass, or use a savepoint. Nothing was written.',
   },
+  TP_TRANSACTION_CONTROL: {
+    retryable: false,
+    todo: 'The transaction is not yours to begin or end: return to commit it, throw to roll it back, and use savepoints inside.',
+  },
   TP_COMMIT_UNKNOWN: {
     retryable: false,
     todo: 'The transaction may or may not be committed. Look for its effect before you do it again, or do it again under the same key.',

@@ -197,3 +197,35 @@ test('a connection that is lost in the middle is destroyed, and the error passed
   assert.deepEqual(await numbers(), [0, 0]);
   assert.equal(await transaction(pool, async () => 'fine'), 'fine');
 });
+
+test("a handle that is kept is refused, since its connection is somebody else's by then", async () => {
+  const kept = await transaction(pool, async (tx) => tx);
+  await assert.rejects(kept.query(add, [1]), { code: 'TP_NOT_IN_TRANSACTION' });
+  assert.deepEqual(await numbers(), [0, 0]);
+});
+
+test('nobody inside ends the transaction; savepoints are free', async () => {
+  for (const text of ['COMMIT', ' rollback', 'ROLLBACK AND CHAIN', 'BEGIN', 'end;', "PREPARE TRANSACTION 'x'"]) {
+    const ending = transaction(pool, async (tx) => {
+      await tx.query(add, [1]);
+      await tx.query(text);
+    });
+    await assert.rejects(ending, { code: 'TP_TRANSACTION_CONTROL' }, text);
+  }
+  assert.deepEqual(await numbers(), [0, 0]);
+  await transaction(pool, async (tx) => {
+    await tx.query('SAVEPOINT one');
+    await tx.query(add, [1]);
+    await tx.query('ROLLBACK TO SAVEPOINT one');
+    await tx.query(add, [2]);
+  });
+  assert.deepEqual(await numbers(), [0, 1]);
+});
+
+test('an isolation level is one of three, and never a piece of SQL', async () => {
+  const isolation = 'SERIALIZABLE; DROP TABLE accounts' as 'SERIALIZABLE';
+  await assert.rejects(
+    transaction(pool, async () => 1, { isolation }),
+    { code: 'TP_OPTION' },
+  );
+});

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { connectQuietly, durableCommit, isPassing, isServerError, type Pool, type PoolClient } from './connection.ts';
+import { withDefaults } from './defaults.ts';
 import { TwiceproofError } from './errors.ts';
 import { point } from './points.ts';
 import type { KnowsItsState, Tx } from './tx.ts';
@@ -19,6 +20,7 @@ export interface TransactionOptions {
 
 const defaults = { isolation: 'READ COMMITTED', retries: 5, localSettings: {}, outcomeWithinMs: 10_000 } as const;
 const firstPauseMs = 10;
+const isolations: ReadonlySet<string> = new Set(['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE']);
 
 /**
  * Runs `work` in a transaction and answers what it answers, once that is committed.
@@ -37,7 +39,10 @@ export async function transaction<T>(
   work: (tx: Tx) => Promise<T>,
   options: TransactionOptions = {},
 ): Promise<T> {
-  const settings = { ...defaults, ...options };
+  const settings = withDefaults(defaults, options);
+  if (!isolations.has(settings.isolation)) {
+    throw new TwiceproofError('TP_OPTION', `isolation is one of ${[...isolations].join(', ')}`);
+  }
   for (let attempt = 0; ; attempt += 1) {
     const result = await attemptOnce(pool, work, settings);
     if (result.outcome === 'committed') return result.value;
@@ -45,6 +50,10 @@ export async function transaction<T>(
     await delay(firstPauseMs * 2 ** attempt * (0.5 + Math.random()));
   }
 }
+
+/** Not `ROLLBACK TO`, which goes back to a savepoint. */
+const endsTransaction =
+  /^\s*(begin|start\s+transaction|commit|end|abort|rollback(?!\s+(work\s+|transaction\s+)?to\b)|prepare\s+transaction)\b/i;
 
 type Attempt<T> =
   | { outcome: 'committed'; value: T }
@@ -65,7 +74,12 @@ async function attemptOnce<T>(
     await client.query(`BEGIN ISOLATION LEVEL ${settings.isolation}`);
     const id = await enter(client, settings.localSettings);
     const tx: Tx & KnowsItsState = {
-      query: async (text, values) => client.query(text, values),
+      query: async (text, values) => {
+        // By then the connection is somebody else's.
+        if (ended) throw new TwiceproofError('TP_NOT_IN_TRANSACTION', 'the transaction has ended');
+        if (endsTransaction.test(text)) throw new TwiceproofError('TP_TRANSACTION_CONTROL', `'${text.slice(0, 40)}'`);
+        return client.query(text, values);
+      },
       // Also when it is kept and used after its end.
       getTransactionStatus: () => (ended ? 'I' : 'T'),
     };

@@ -1,4 +1,4 @@
-import { migrate, migrations } from '../migrations/migrate.ts';
+import { migrate, migrationSql } from '../migrations/migrate.ts';
 import type { Command } from './call.ts';
 import { onDatabase } from './database.ts';
 import { rolesSql } from './roles.ts';
@@ -24,13 +24,13 @@ export const migrateCommand: Command = {
 
 export const sqlCommand: Command = {
   summary: 'print the migrations, for people who use another migration tool',
-  flags: ['schema', 'roles'],
+  flags: ['schema', 'roles', 'shards'],
   async run(call) {
+    const { schema } = call;
+    const shards = call.number('shards', { min: 0, max: Number.MAX_SAFE_INTEGER });
     const sql = call.has('roles')
-      ? rolesSql(call.schema)
-      : migrations(call.schema)
-          .map(({ name, sql: text }) => `-- ${name}\n${text}`)
-          .join('\n');
+      ? rolesSql(schema)
+      : migrationSql({ ...(schema !== undefined && { schema }), ...(shards !== undefined && { shards }) });
     call.answer({ sql }, sql);
     return 0;
   },

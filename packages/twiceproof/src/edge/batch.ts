@@ -5,6 +5,11 @@ import { busy, isLockTimeout, type Reply } from './reply.ts';
 /** What becomes of one intent of a batch. `again`: nothing yet; it is to come again. */
 export type Settled = Reply | Error | 'again';
 
+/** A statement that took too long: perhaps one of them is the reason. */
+function isCancelled(error: Error): boolean {
+  return (error as { code?: unknown }).code === '57014';
+}
+
 /**
  * What becomes of each entry, at the same index. Never rejects: an error of the batch is found out to be somebody's, by
  * splitting until the culprit stands alone. Each half may wait for locks half as long as the whole did, so that a lock
@@ -21,7 +26,7 @@ export async function settleOrSplit<C>(
     const error = cause instanceof Error ? cause : new Error(String(cause));
     if (batch.length === 1) return [isLockTimeout(error) ? busy : error];
     // A server that cannot be reached is nobody's fault, and halves would not reach it either.
-    if (failureOf(error) !== 'unexpected') return batch.map(() => error);
+    if (failureOf(error) !== 'unexpected' && !isCancelled(error)) return batch.map(() => error);
     const middle = Math.ceil(batch.length / 2);
     const halfMs = Math.ceil(lockWaitMs / 2);
     const first = await settleOrSplit(batch.slice(0, middle), halfMs, settle);

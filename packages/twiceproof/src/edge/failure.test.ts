@@ -33,6 +33,7 @@ test('a lost database is told from a lost answer to COMMIT, and both from a bug'
     withCode('23505'),
     withCode('42P01'),
     withCode('ERR_ASSERTION'),
+    withCode('ENOENT'),
     new Error('a timeout of ours'),
     'text',
     undefined,

@@ -7,12 +7,26 @@ export type Failure =
   /** A bug, of ours or of the operation. Nothing of the request is done. */
   | 'unexpected';
 
+const networkCodes: ReadonlySet<unknown> = new Set([
+  'EAI_AGAIN',
+  'ECONNABORTED',
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'EHOSTDOWN',
+  'EHOSTUNREACH',
+  'ENETDOWN',
+  'ENETUNREACH',
+  'ENOTFOUND',
+  'EPIPE',
+  'ETIMEDOUT',
+]);
+
 export function failureOf(error: unknown): Failure {
   const { code, message } = (error ?? {}) as { code?: unknown; message?: unknown };
   if (code === 'TP_COMMIT_UNKNOWN') return 'outcome-unknown';
   // Classes of SQLSTATE: connection, resources, operator, system; 25P03: we stood still for too long;
-  // 25006: this is a standby now. Then Node's.
-  if (/^(08|53|57|58)[0-9A-Z]{3}$|^25P03$|^25006$|^E[A-Z]{2,}$/.test(String(code))) return 'unavailable';
+  // 25006: this is a standby now. Then Node's, but only those of a network: a handler's ENOENT is its own.
+  if (/^(08|53|57|58)[0-9A-Z]{3}$|^25P03$|^25006$/.test(String(code)) || networkCodes.has(code)) return 'unavailable';
   // node-postgres gives these no code.
   const isLost =
     /^Connection terminated|^timeout exceeded when|^Query read timeout|connection error and is not queryable/;

@@ -1,3 +1,4 @@
+import { deferred } from '../deferred.ts';
 import { keyHash, type Intent } from '../idempotency/intent.ts';
 import { failureOf } from './failure.ts';
 import { busy, shareReply, type EdgeLimits, type Reply } from './reply.ts';
@@ -58,7 +59,7 @@ export function createQueue<C>(
 
   function add(intent: Intent, command: C): Promise<Reply> {
     if (queue.length + followers >= settings.maxQueue) return Promise.resolve(busy);
-    const { promise, resolve, reject } = Promise.withResolvers<Reply>();
+    const { promise, resolve, reject } = deferred<Reply>();
     enqueue({ hash: keyHash(intent), intent, command, exclusive: settings.exclusive?.(command), resolve, reject });
     startLanesSoon();
     return promise;

@@ -1,3 +1,4 @@
+import { withDefaults } from '../defaults.ts';
 import { type Answer, type Intent } from '../idempotency/intent.ts';
 import { createKeyStore, type KeyStore } from '../idempotency/statements.ts';
 import { onItsOwnConnection } from '../own-connection.ts';
@@ -32,7 +33,7 @@ export interface GroupEdge<C> {
 const defaults = { ...edgeDefaults, ...queueDefaults };
 
 export function createGroupEdge<C>(options: GroupEdgeOptions<C>): GroupEdge<C> {
-  const settings = { ...defaults, ...options };
+  const settings = withDefaults(defaults, options);
   const store = createKeyStore(options.schema);
   const queue = createQueue<C>(settings, async (batch) =>
     settleOrSplit(batch, settings.waitMs, async (part, lockWaitMs) =>

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { withDefaults } from '../defaults.ts';
 import { keyHash, type Answer, type Intent } from '../idempotency/intent.ts';
 import { createKeyStore, type KeyStore } from '../idempotency/statements.ts';
 import { onItsOwnConnection } from '../own-connection.ts';
@@ -38,7 +39,7 @@ export interface HandlerEdge {
 }
 
 export function createHandlerEdge(options: HandlerEdgeOptions): HandlerEdge {
-  const limits = { ...edgeDefaults, ...options };
+  const limits = withDefaults(edgeDefaults, options);
   const store = createKeyStore(options.schema);
   /** Requests of this process that are under way, by key: an equal one waits here and not on a connection. */
   const underWay = new Map<string, { intent: Intent; reply: Promise<Reply> }>();

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { withDefaults } from '../defaults.ts';
 import { removeExpired } from '../idempotency/remove-expired.ts';
 import { quotedSchema } from '../schema-name.ts';
 import type { PassResult, Service } from '../service.ts';
@@ -30,7 +31,7 @@ const defaults = { retentionMs: 72 * 3_600_000, keysInPass: 200, blocksInPass: 6
  * which also gave the key its time.
  */
 export function createKeySweeper(options: KeySweeperOptions): Service & { removed: () => number } {
-  const { pool, retentionMs, keysInPass, blocksInPass, pauseMs, idlePauseMs } = { ...defaults, ...options };
+  const { pool, retentionMs, keysInPass, blocksInPass, pauseMs, idlePauseMs } = withDefaults(defaults, options);
   quotedSchema(options.schema); // A wrong name is known here, and not first in a pass.
   let block = 0;
   let removed = 0;

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { withDefaults } from '../defaults.ts';
 import { countPending } from '../outbox/pending.ts';
 import { quotedSchema } from '../schema-name.ts';
 import type { PassResult, Service } from '../service.ts';
@@ -21,7 +22,7 @@ const defaults = { maxPending: 5_000_000, pollIntervalMs: 1_000 };
  * disk does. It looks once in a while and not at each request, so the limit is passed by what comes in between.
  */
 export function createPendingGuard(options: PendingGuardOptions): Service & { admits: () => boolean } {
-  const { pool, schema, maxPending, pollIntervalMs } = { ...defaults, ...options };
+  const { pool, schema, maxPending, pollIntervalMs } = withDefaults(defaults, options);
   quotedSchema(options.schema); // A wrong name is known here, and not first in a pass.
   let admits = true;
 

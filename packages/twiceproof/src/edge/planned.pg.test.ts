@@ -38,6 +38,7 @@ function orders(n = 0, options: Partial<PlannedEdgeOptions<Create, Row>> = {}) {
     outbox,
     ...options,
     plan: (command) => {
+      if (command.amount === 15) throw new Error('no plan for this one');
       const order_id = uuidv7();
       const payload = Buffer.alloc(command.amount === 14 ? 2_000_000 : 1);
       const message = { topic: 'order.events', aggregateId: order_id, type: 'order.created', payload };
@@ -80,16 +81,15 @@ test('many keys, each asked for several times at once in two processes: one orde
   assert.equal(rowCount, 0, 'the answers are stored with the claims');
 });
 
-test('one bad intent does not hurt its neighbours, whether the database or the outbox refuses it', async () => {
+test('one bad intent does not hurt its neighbours, whether the database, the outbox or its own plan refuses it', async () => {
   const operation = orders();
+  const bad: Record<number, number> = { 30: 13, 50: 14, 60: 15 };
   const replies = await Promise.allSettled(
-    Array.from({ length: 64 }, async (_, n) =>
-      operation.run(alice(`bad-${n}`), { name: 'bad', amount: n === 30 ? 13 : n === 50 ? 14 : 1 }),
-    ),
+    Array.from({ length: 64 }, async (_, n) => operation.run(alice(`bad-${n}`), { name: 'bad', amount: bad[n] ?? 1 })),
   );
   const failed = replies.flatMap((reply, n) => (reply.status === 'rejected' ? [[n, String(reply.reason)]] : []));
-  assert.match(failed.join('\n'), /^30,.*violates check constraint.*\n50,.*TP_MESSAGE_TOO_LARGE.*$/);
-  assert.deepEqual(await counts('bad'), { orders: 62, messages: 62, keys: 62 });
+  assert.match(failed.join('\n'), /^30,.*violates check constraint.*\n50,.*TP_MESSAGE_TOO_LARGE.*\n60,.*no plan.*$/);
+  assert.deepEqual(await counts('bad'), { orders: 61, messages: 61, keys: 61 });
   idOf(await operation.run(alice('bad-30'), { name: 'bad', amount: 1 }));
 });
 

@@ -7,6 +7,8 @@ import {
   type Pool,
   type PoolClient,
 } from '../connection.ts';
+import { withDefaults } from '../defaults.ts';
+import { deferred } from '../deferred.ts';
 import { TwiceproofError } from '../errors.ts';
 import type { Answer } from '../idempotency/intent.ts';
 import { answeredClaims, createKeyStore, type KeyStore } from '../idempotency/statements.ts';
@@ -65,17 +67,18 @@ const plansKeptMs = 60_000;
  * statement whose answer was lost is simply sent again: its claims tell whether it was carried out.
  */
 export function createPlannedEdge<C, Row>(options: PlannedEdgeOptions<C, Row>): GroupEdge<C> {
-  const settings = { ...defaults, ...options };
+  const settings = withDefaults(defaults, options);
   const store = createKeyStore(options.schema);
   const statement = plannedStatement(quotedSchema(options.schema), options.columns, options.statement);
   const queue = createQueue<C>(settings, async (batch) => {
-    // Made once: what is sent again must be the same.
-    const plans = new Map(batch.map((entry) => [entry, settings.plan(entry.command)]));
-    return settleOrSplit(batch, settings.waitMs, async (part, lockWaitMs) =>
-      untilAnswered(settings, async (client) =>
+    // Made once: what is sent again must be the same. A plan that throws is the fault of one, so not before the split.
+    const plans = new Map<Entry<C>, Plan<Row>>();
+    return settleOrSplit(batch, settings.waitMs, async (part, lockWaitMs) => {
+      for (const entry of part) if (!plans.has(entry)) plans.set(entry, settings.plan(entry.command));
+      return untilAnswered(settings, async (client) =>
         settle(client, part, plans, { ...settings, lockWaitMs }, store, statement),
-      ),
-    );
+      );
+    });
   });
   return { run: async (intent, command) => queue.add(intent, command) };
 }
@@ -189,7 +192,7 @@ async function attemptOnce<T>(
 
 /** A server that has fallen silent answers nothing, not even an error; and a table that is being altered makes us wait before our bounds are set. */
 async function endsWithin<T>(work: Promise<T>, ms: number): Promise<T> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
+  const { promise: late, reject } = deferred<never>();
   const timer = setTimeout(() => reject(new Error('Connection terminated: the server did not answer in time')), ms);
   try {
     return await Promise.race([work, late]);

@@ -79,13 +79,13 @@ export async function observed<R>(
     ...told(problemOfFailure[failureOf(cause)]),
     error: cause,
   }));
-  observe?.({
-    operation,
-    outcome,
-    status: answer.status,
-    durationMs: performance.now() - began,
-    ...(error !== undefined && { error }),
-  });
+  const durationMs = performance.now() - began;
+  try {
+    observe?.({ operation, outcome, status: answer.status, durationMs, ...(error !== undefined && { error }) });
+  } catch (cause) {
+    // It is done, or it is not: what an observer throws changes no answer.
+    process.emitWarning(`twiceproof/http: observe has thrown: ${String(cause)}`);
+  }
   if (!replayHeader || outcome !== 'replayed') return answer;
   return { ...answer, headers: { ...answer.headers, 'idempotent-replayed': 'true' } };
 }

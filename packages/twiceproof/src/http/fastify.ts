@@ -59,11 +59,16 @@ export function fromFetch(handler: (request: Request) => Promise<Response>): Key
     const { rawHeaders } = request.raw;
     for (let n = 0; n < rawHeaders.length; n += 2) headers.append(rawHeaders[n]!, rawHeaders[n + 1]!);
     const body = request.body instanceof Buffer ? new Uint8Array(request.body) : null;
-    // The host is what the client says, and need not be one.
-    const url = URL.parse(`http://${request.host}${request.url}`) ?? new URL(`http://localhost${request.url}`);
+    const url = `${originOf(request.host)}${request.url}`;
     const response = await handler(new Request(url, { method: request.method, headers, body }));
     return { status: response.status, headers: Object.fromEntries(response.headers), body: await response.bytes() };
   };
+}
+
+/** The host is what the client says. It need not be one, and must not become a part of the path or carry a password. */
+function originOf(host: string): string {
+  const url = URL.parse(`http://${host}`);
+  return url?.href === `http://${url?.host}/` ? url.origin : 'http://localhost';
 }
 
 function send(reply: FastifyReply, { status, headers, body }: HttpAnswer): FastifyReply {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { after, test } from 'node:test';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
@@ -207,4 +208,36 @@ test('a replay is told as such only where that is asked for, and to whoever obse
     seen.map(({ outcome }) => outcome),
     ['first', 'replayed', 'first', 'replayed'],
   );
+});
+
+test('what an observer throws changes no answer', async () => {
+  const throwing = effectsDoor({
+    observe: () => {
+      throw new Error('the observer is broken');
+    },
+  });
+  const warned = once(process, 'warning');
+  const first = await wire(await throwing(keyed({ key: 'observed', body: 'observed' })));
+  assert.equal(first.status, 201);
+  assert.match(String((await warned)[0]), /the observer is broken/);
+  assert.deepEqual(await wire(await effectsDoor()(keyed({ key: 'observed', body: 'observed' }))), first);
+  assert.equal(await effects('observed'), 1);
+});
+
+test('an answer that nobody could be given is an error before anything is written', async () => {
+  const broken = effectsDoor({
+    handler: async (request, tx) => {
+      await writeEffect(request, tx);
+      return Response.error();
+    },
+  });
+  assert.equal((await broken(keyed({ key: 'status-0', body: 'status-0' }))).status, 500);
+  assert.equal(await effects('status-0'), 0);
+  assert.equal((await effectsDoor()(keyed({ key: 'status-0', body: 'status-0' }))).status, 201);
+});
+
+test('a retention that is no number is refused when the handler is made, and undefined is the default', async () => {
+  assert.throws(() => effectsDoor({ retentionMs: '72h' as unknown as number }), { code: 'TP_OPTION' });
+  const old = effectsDoor({ retentionMs: undefined as unknown as number });
+  assert.equal((await old(keyed({ key: uuidv7(1_600_000_000_000) }))).status, 409);
 });

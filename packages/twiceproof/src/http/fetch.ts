@@ -96,6 +96,8 @@ class NotStored extends Error {
 }
 
 async function storedForm(response: Response): Promise<Answered['answer']> {
+  // `Response.error()` has 0; it could be stored, and never be given to anybody.
+  if (response.status < 200) throw new Error(`a handler has answered with the status ${response.status}`);
   if (response.status >= 500 || neverStored.has(response.status)) throw new NotStored(response);
   const headers = endToEnd(response.headers);
   requireKeptHeaders(Object.keys(headers));

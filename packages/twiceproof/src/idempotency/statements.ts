@@ -108,7 +108,7 @@ function answerColumns(answers: readonly Answer[]): unknown[][] {
 function compare(row: Record<string, unknown>, intent: Intent): Known {
   const sameKey =
     row['principal'] === intent.principal && row['operation'] === intent.operation && row['idem_key'] === intent.key;
-  // 2^64 keys until one is to be expected. Never another caller's answer, not even then.
+  // 2^64 keys until one is to be expected; of UUIDv7, 2^40 of one millisecond. Never another caller's answer, not even then.
   if (!sameKey) throw new TwiceproofError('TP_KEY_COLLISION', 'two keys have the same 128-bit hash');
   const requestHash = (row['request_hash'] as Buffer).toString('hex');
   const stored = { requestHash, hashVersion: row['hash_version'] as number };

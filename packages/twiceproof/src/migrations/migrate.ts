@@ -40,16 +40,33 @@ export function migrations(schema?: string): Migration[] {
 }
 
 /**
+ * All of it as one text, for people who use another tool: what it leaves is what `migrate` leaves, which then finds nothing
+ * to do.
+ */
+export function migrationSql(options: MigrateOptions = {}): string {
+  const schema = quotedSchema(options.schema);
+  const shards = checkedShards(options);
+  const parts = migrations(options.schema).map(
+    ({ number, name, sql }) =>
+      `-- ${name}\n${sql}\nINSERT INTO ${schema}.migrations (number, name) VALUES (${number}, '${name}');`,
+  );
+  const [settings, cursors] = initialStatements(schema);
+  return [
+    ...beginStatements(schema).map((text) => `${text};`),
+    ...parts,
+    `${settings.replace('$1', String(shards))};`,
+    `${cursors};`,
+  ].join('\n\n');
+}
+
+/**
  * Applies what is missing, each migration in a transaction of its own, and answers their names. Several
  * programs may do so at once: they take turns, and each finds what the one before has done. What fails
  * leaves the database at the migration before, from where the next call goes on.
  */
 export async function migrate(pool: Pool, options: MigrateOptions = {}): Promise<string[]> {
   const schema = quotedSchema(options.schema);
-  const { shards = 1 } = options;
-  if (!Number.isInteger(shards) || shards < 1 || shards > 1024) {
-    throw new TwiceproofError('TP_OPTION', `shards is a whole number from 1 to 1024, not ${shards}`);
-  }
+  const shards = checkedShards(options);
   await inTurn(pool, schema, (tx) => begin(tx, schema));
   const applied: string[] = [];
   for (const migration of migrations(options.schema)) {
@@ -67,13 +84,24 @@ async function inTurn<T>(pool: Pool, schema: string, work: (tx: Tx) => Promise<T
   });
 }
 
+function checkedShards({ shards = 1 }: MigrateOptions): number {
+  if (Number.isInteger(shards) && shards >= 1 && shards <= 1024) return shards;
+  throw new TwiceproofError('TP_OPTION', `shards is a whole number from 1 to 1024, not ${shards}`);
+}
+
 async function begin(tx: Tx, schema: string): Promise<void> {
-  await tx.query(`CREATE SCHEMA IF NOT EXISTS ${schema}`);
-  await tx.query(`CREATE TABLE IF NOT EXISTS ${schema}.migrations (
+  for (const text of beginStatements(schema)) await tx.query(text);
+}
+
+function beginStatements(schema: string): string[] {
+  return [
+    `CREATE SCHEMA IF NOT EXISTS ${schema}`,
+    `CREATE TABLE IF NOT EXISTS ${schema}.migrations (
     number int PRIMARY KEY,
     name text NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
-  )`);
+  )`,
+  ];
 }
 
 async function apply(tx: Tx, schema: string, { number, name, sql }: Migration): Promise<boolean> {
@@ -86,9 +114,17 @@ async function apply(tx: Tx, schema: string, { number, name, sql }: Migration): 
 
 /** Each shard begins at what is there now: an outbox that is new has nothing to publish. */
 async function initialise(tx: Tx, schema: string, shards: number): Promise<void> {
-  await tx.query(`INSERT INTO ${schema}.settings (shards) VALUES ($1) ON CONFLICT DO NOTHING`, [shards]);
-  await tx.query(`INSERT INTO ${schema}.relay_cursor (shard, prev, system_identifier)
+  const [settings, cursors] = initialStatements(schema);
+  await tx.query(settings, [shards]);
+  await tx.query(cursors);
+}
+
+function initialStatements(schema: string): [settings: string, cursors: string] {
+  return [
+    `INSERT INTO ${schema}.settings (shards) VALUES ($1) ON CONFLICT DO NOTHING`,
+    `INSERT INTO ${schema}.relay_cursor (shard, prev, system_identifier)
     SELECT shard, pg_current_snapshot(), (SELECT system_identifier FROM pg_control_system())
     FROM ${schema}.settings, generate_series(0, shards - 1) AS shard
-    ON CONFLICT DO NOTHING`);
+    ON CONFLICT DO NOTHING`,
+  ];
 }

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { withDefaults } from '../defaults.ts';
 import { TwiceproofError } from '../errors.ts';
 import type { MessageId } from '../message.ts';
 import { point } from '../points.ts';
@@ -47,7 +48,7 @@ const maxRemembered = 100_000;
  * transport, or parked. What is not acknowledged comes again from the source, with the same id, in the same order.
  */
 export function createRelay(options: RelayOptions): Service & { close(): Promise<void> } {
-  const { source, transport, name, batch: maxMessages, lanes } = { ...defaults, ...options };
+  const { source, transport, name, batch: maxMessages, lanes } = withDefaults(defaults, options);
   const { publishDeadlineMs } = relayTimes(options.times);
   let publisher = transport.publisher();
   /** Acknowledged, though a message before them was not: they need not be sent again. */

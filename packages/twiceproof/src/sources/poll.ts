@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { connectQuietly, isServerError, type NamesStatements, type Pool, type PoolClient } from '../connection.ts';
 import type { QueryResult } from '../connection.ts';
+import { withDefaults } from '../defaults.ts';
 import { TwiceproofError } from '../errors.ts';
 import { point } from '../points.ts';
 import { relayTimes, type RelayTimes } from '../relay-times.ts';
@@ -99,7 +100,7 @@ interface Listed {
  * When it wakes, its connection is gone, and so it can publish duplicates but advance nothing.
  */
 export function createPollSource(options: PollSourceOptions): Source {
-  const { pool, pollIntervalMs, named, maxListed } = { ...defaults, ...options };
+  const { pool, pollIntervalMs, named, maxListed } = withDefaults(defaults, options);
   const times = relayTimes(options.times);
   const schema = quotedSchema(options.schema);
   const texts = { page: readPage(schema), list: listWindow(schema), listed: readListed(schema) };

@@ -23,8 +23,8 @@ export interface Bar {
   pass: boolean;
 }
 
-interface Demand extends Pick<Bar, 'name' | 'kind'> {
-  of(round: Round): number | undefined;
+export interface Demand<R> extends Pick<Bar, 'name' | 'kind'> {
+  of(round: R): number | undefined;
   atLeast?: number;
   below?: number;
   /** The sum over all rounds is 0. */
@@ -38,7 +38,7 @@ export function judge(rounds: readonly Round[], { groupOverPlain, p99Ms }: Targe
     const runs = Object.values(hot);
     return runs.length === 0 ? undefined : runs.reduce((sum, run) => sum + of(run), 0);
   };
-  const demands: Demand[] = [
+  const demands: Demand<Round>[] = [
     {
       name: 'throughput of group commit over that of the plain insert',
       kind: 'bar',
@@ -77,10 +77,15 @@ export function judge(rounds: readonly Round[], { groupOverPlain, p99Ms }: Targe
       below: p99Ms,
     },
   ];
+  return judgeBy(demands, rounds);
+}
+
+/** The bars of those demands that some round has a value for. */
+export function judgeBy<R>(demands: readonly Demand<R>[], rounds: readonly R[]): Bar[] {
   return demands.flatMap((demand) => barOf(demand, rounds));
 }
 
-function barOf({ name, kind, of, atLeast, below, none }: Demand, rounds: readonly Round[]): Bar[] {
+function barOf<R>({ name, kind, of, atLeast, below, none }: Demand<R>, rounds: readonly R[]): Bar[] {
   const values = rounds.map(of).filter((value) => value !== undefined);
   if (values.length === 0) return [];
   const value = none ? values.reduce((sum, each) => sum + each, 0) : median(values);
@@ -89,7 +94,8 @@ function barOf({ name, kind, of, atLeast, below, none }: Demand, rounds: readonl
   return [{ name, kind, values, value, target, pass }];
 }
 
-function ratio(a: number | undefined, b: number | undefined): number | undefined {
+/** To three digits; undefined where one of the two was not measured. */
+export function ratio(a: number | undefined, b: number | undefined): number | undefined {
   return a === undefined || b === undefined ? undefined : Math.round((1_000 * a) / Math.max(1, b)) / 1_000;
 }
 

@@ -1,4 +1,4 @@
-/** The programs under test and the load generator, each a process of its own. */
+/** The programs under test and what loads them, each a process of its own. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
@@ -9,7 +9,7 @@ import type { LoadResult } from '../load/result.ts';
 const root = join(import.meta.dirname, '../..');
 const stderrChars = 4_096;
 
-interface Child {
+export interface Child {
   pid: number;
   /** SIGTERM; answers when it has ended. */
   stop(): Promise<void>;
@@ -19,7 +19,7 @@ interface Child {
   said(): string;
 }
 
-function startProgram(
+export function startProgram(
   script: string,
   args: readonly string[],
   options: { env?: NodeJS.ProcessEnv; onLine(line: Record<string, unknown>): void },
@@ -64,19 +64,38 @@ export interface Orders {
 }
 
 export async function startOrders(databaseUrl: string, args: readonly string[]): Promise<Orders> {
-  const ready = Promise.withResolvers<string>();
-  const child = startProgram(
+  const { child, ready } = await startServing(
     'apps/orders/main.ts',
     ['--port=0', '--grpc-port=0', '--admin-port=0', '--grace-ms=2000', ...args],
-    { env: { DATABASE_URL: databaseUrl }, onLine: ({ http }) => ready.resolve(String(http)) },
+    { env: { DATABASE_URL: databaseUrl } },
   );
+  return { pid: child.pid, url: String(ready['http']), stop: child.stop };
+}
+
+/** A program that has said that it is ready; what it says later is for `onLine`. */
+export async function startServing(
+  script: string,
+  args: readonly string[],
+  { env, onLine }: { env: NodeJS.ProcessEnv; onLine?(line: Record<string, unknown>): void },
+): Promise<{ child: Child; ready: Record<string, unknown> }> {
+  const ready = Promise.withResolvers<Record<string, unknown>>();
+  const child = startProgram(script, args, {
+    env,
+    onLine: (line) => (line['ready'] === true ? ready.resolve(line) : onLine?.(line)),
+  });
   // An error that it prints as a line is no address; its end says so.
   const failed = child.ended.then((code): never => {
-    throw new Error(`orders ended with ${code} before it was ready: ${child.said()}`);
+    throw new Error(`${script} ended with ${code} before it was ready: ${child.said()}`);
   });
   failed.catch(() => {});
-  const url = await Promise.race([ready.promise, failed]);
-  return { pid: child.pid, url, stop: child.stop };
+  return { child, ready: await Promise.race([ready.promise, failed]) };
+}
+
+/** A program that ends by itself. */
+export async function runProgram(script: string, args: readonly string[], env: NodeJS.ProcessEnv): Promise<void> {
+  const child = startProgram(script, args, { env, onLine() {} });
+  const code = await child.ended;
+  if (code !== 0) throw new Error(`${script} ended with ${code}: ${child.said()}`);
 }
 
 export interface LoadCall {

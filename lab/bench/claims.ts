@@ -33,7 +33,7 @@ export async function measureClaims(
 ): Promise<ClaimRun> {
   const rank = zipfFrom(randomFrom(seed), keys, zipfExponent);
   const histogram = createHistogram();
-  const read = () => readCpu({ orders: [], postgres, load: process.pid });
+  const read = () => readCpu({ postgres: { pids: [postgres], withChildren: true } });
   let repeated = 0;
   const loop = async (client: pg.Client, untilMs: number): Promise<void> => {
     while (performance.now() < untilMs) {
@@ -55,7 +55,7 @@ export async function measureClaims(
       claimsPerSecond: rounded((1_000 * count) / (after.atMs - before.atMs), 1),
       p50Ms,
       p99Ms,
-      cpuUs: rounded((after.postgres - before.postgres) / Math.max(1, count), 1),
+      cpuUs: rounded((after.us.postgres - before.us.postgres) / Math.max(1, count), 1),
       repeatedShare: rounded(repeated / Math.max(1, count), 3),
     };
   } finally {

@@ -16,10 +16,10 @@ test('what the machine was busy with: neither idle nor waiting for a disk', () =
 });
 
 test('cores are CPU time over time, and what is not ours is of others', () => {
-  const before = { atMs: 1_000, orders: 10, postgres: 20, load: 30, machine: 40 };
-  const after = { atMs: 3_000, orders: 1_000_010, postgres: 500_020, load: 250_030, machine: 2_000_040 };
+  const before = { atMs: 1_000, us: { orders: 10, postgres: 20, load: 30 }, machineUs: 40 };
+  const after = { atMs: 3_000, us: { orders: 1_000_010, postgres: 500_020, load: 250_030 }, machineUs: 2_000_040 };
   assert.deepEqual(coresBetween(before, after), { orders: 0.5, postgres: 0.25, load: 0.125, others: 0.125 });
-  assert.equal(coresBetween(before, { ...after, machine: 40 }).others, 0, 'ticks may make it look negative');
+  assert.equal(coresBetween(before, { ...after, machineUs: 40 }).others, 0, 'ticks may make it look negative');
 });
 
 test('a busy child counts while it lives, and when it has ended', async () => {
@@ -31,10 +31,16 @@ test('a busy child counts while it lives, and when it has ended', async () => {
   const child = spawn(process.execPath, ['-e', parent], { stdio: ['ignore', 'pipe', 'inherit'] });
   try {
     await once(child.stdout, 'data');
-    const { orders, postgres, load, machine, atMs } = readCpu({ orders: [process.pid], postgres: child.pid!, load: 0 });
-    assert.ok(postgres - readCpu({ orders: [child.pid!], postgres: 0, load: 0 }).orders >= 100_000);
-    assert.ok(orders > 0 && machine > orders && atMs > 0);
-    assert.equal(load, 0, 'there is no such process');
+    const pids = [child.pid!];
+    const { us, machineUs, atMs } = readCpu({
+      own: { pids: [process.pid] },
+      server: { pids, withChildren: true },
+      alone: { pids },
+      nobody: { pids: [0] },
+    });
+    assert.ok(us.server - us.alone >= 100_000);
+    assert.ok(us.own > 0 && machineUs > us.own && atMs > 0);
+    assert.equal(us.nobody, 0, 'there is no such process');
   } finally {
     child.kill();
     await once(child, 'close');

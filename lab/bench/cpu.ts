@@ -3,43 +3,43 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 
 export const canReadCpu = existsSync('/proc/self/stat');
 
-/** `orders` may be several processes; `postgres` stands for the server with all its children. */
-export interface Watched {
-  orders: readonly number[];
-  postgres: number;
-  load: number;
+/** Processes whose work counts together; `withChildren` for a server that works in children, such as Postgres. */
+export interface Group {
+  pids: readonly number[];
+  withChildren?: true;
 }
 
-export type Cpu = Record<'orders' | 'postgres' | 'load' | 'machine', number>;
-
-export interface CpuReading extends Cpu {
+export interface CpuReading<Who extends string> {
   atMs: number;
+  us: Record<Who, number>;
+  machineUs: number;
 }
 
-export function readCpu({ orders, postgres, load }: Watched): CpuReading {
+export function readCpu<Who extends string>(watched: Record<Who, Group>): CpuReading<Who> {
+  const entries = Object.entries<Group>(watched).map(([who, { pids, withChildren }]) => [
+    who,
+    pids.reduce((sum, pid) => sum + (withChildren ? serverCpu(pid) : cpuOf(pid)), 0),
+  ]);
   return {
     atMs: performance.now(),
-    orders: orders.reduce((sum, pid) => sum + cpuOf(pid), 0),
-    postgres: serverCpu(postgres),
-    load: cpuOf(load),
-    machine: busyUs(readFileSync('/proc/stat', 'utf8')),
+    us: Object.fromEntries(entries) as Record<Who, number>,
+    machineUs: busyUs(readFileSync('/proc/stat', 'utf8')),
   };
 }
 
 /** How many cores each kept busy between two readings; `others`: all that is not ours, kernel threads and this program too. */
-export interface Cores {
-  orders: number;
-  postgres: number;
-  load: number;
-  others: number;
-}
-
-export function coresBetween(before: CpuReading, after: CpuReading): Cores {
+export function coresBetween<Who extends string>(
+  before: CpuReading<Who>,
+  after: CpuReading<Who>,
+): Record<Who | 'others', number> {
   const us = 1_000 * (after.atMs - before.atMs);
-  const of = (name: keyof Cpu): number => (after[name] - before[name]) / us;
-  const [orders, postgres, load] = [of('orders'), of('postgres'), of('load')];
+  const names = Object.keys(before.us) as Who[];
+  const cores = names.map((who) => (after.us[who] - before.us[who]) / us);
+  const ours = cores.reduce((sum, share) => sum + share, 0);
   // The two files are not read at the same moment, and their clocks tick in 10 ms.
-  return { orders, postgres, load, others: Math.max(0, of('machine') - orders - postgres - load) };
+  const others = Math.max(0, (after.machineUs - before.machineUs) / us - ours);
+  const entries = names.map((who, n) => [who, cores[n]!] as const);
+  return { ...Object.fromEntries(entries), others } as Record<Who | 'others', number>;
 }
 
 /** A tick of /proc, the same on every Linux that Node runs on. */
@@ -78,7 +78,8 @@ function statOf(pid: number | string): Stat | undefined {
   }
 }
 
-function cpuOf(pid: number): number {
+/** 0 if there is no such process any more. */
+export function cpuOf(pid: number): number {
   return statOf(pid)?.ownUs ?? 0;
 }
 

@@ -1,7 +1,7 @@
 /** One run of the load generator against running processes, with what it cost whom. */
 import { settleS } from './cases.ts';
 import { runLoad, type LoadCall, type Orders } from './children.ts';
-import { coresBetween, readCpu, type CpuReading, type Watched } from './cpu.ts';
+import { coresBetween, readCpu, type CpuReading } from './cpu.ts';
 import type { LoadResult } from '../load/result.ts';
 
 export interface Target {
@@ -78,14 +78,19 @@ export async function measure(
   call: Pick<LoadCall, 'seed' | 'rate' | 'warmupS' | 'measuredS' | 'args'>,
 ): Promise<Measured> {
   const { warmupS, measuredS } = call;
-  const readings: CpuReading[] = [];
+  const readings: CpuReading<keyof CpuUs>[] = [];
   const result = await runLoad({
     ...call,
     urls: orders.map(({ url }) => url),
     signal,
     onSecond(second, load) {
-      const watched: Watched = { orders: orders.map(({ pid }) => pid), postgres, load };
-      if (second === warmupS || second === warmupS + measuredS) readings.push(readCpu(watched));
+      if (second !== warmupS && second !== warmupS + measuredS) return;
+      const watched = {
+        orders: { pids: orders.map(({ pid }) => pid) },
+        postgres: { pids: [postgres], withChildren: true },
+        load: { pids: [load] },
+      } as const;
+      readings.push(readCpu(watched));
     },
   });
   const [before, after] = readings;

@@ -2,21 +2,22 @@
 import { edgeCases, edgeNames, hotCases, hotNames } from './cases.ts';
 import { targets } from './bars.ts';
 import type { Round } from './edge.ts';
+import type { Environment } from '../load/result.ts';
 import type { EdgeResult } from './result.ts';
 
-const width = 960;
-const left = 250;
-const right = 90;
+export const width = 960;
+export const left = 250;
+export const right = 90;
 const rowHeight = 26;
 const plotWidth = width - left - right;
 
-interface Mark {
+export interface Mark {
   value: number;
   color: string;
 }
 
 /** One line of a panel: bars end to end from 0, and dots on top of them. */
-interface Row {
+export interface Row {
   label: string;
   /** Behind the bars. */
   note: string;
@@ -24,7 +25,7 @@ interface Row {
   dots: Mark[];
 }
 
-interface Panel {
+export interface Panel {
   title: string;
   legend: readonly (readonly [string, string])[];
   rows: Row[];
@@ -33,19 +34,31 @@ interface Panel {
   limit?: number;
 }
 
-const color = { blue: '#2166ac', light: '#67a9cf', orange: '#ef8a62', red: '#b2182b', grey: '#9a9a9a' };
+export const color = { blue: '#2166ac', light: '#67a9cf', orange: '#ef8a62', red: '#b2182b', grey: '#9a9a9a' };
 
-export function plotEdge({ median, rounds, command, commit, environment }: EdgeResult): string {
-  const panels = [throughputPanel(median, rounds), costPanel(median), latencyPanel(median, rounds)].filter(
-    ({ rows }) => rows.length > 0,
-  );
+/** A part of a picture that knows its height, and is drawn at the place that is left for it. */
+export interface Drawing {
+  height: number;
+  at(top: number): string[];
+}
+
+export function panelDrawing(panel: Panel): Drawing[] {
+  const height = 92 + rowHeight * panel.rows.length;
+  return panel.rows.length === 0 ? [] : [{ height, at: (top) => draw(panel, top) }];
+}
+
+/** The drawings below each other, under what they are of. */
+export function picture(
+  { command, commit, environment }: Pick<EdgeResult, 'command' | 'commit'> & { environment: Environment },
+  rounds: number,
+  drawings: readonly Drawing[],
+): string {
   let top = 62;
-  const drawn = panels.flatMap((panel) => {
-    const at = top;
-    top += 92 + rowHeight * panel.rows.length;
-    return draw(panel, at);
+  const drawn = drawings.flatMap(({ height, at }) => {
+    top += height;
+    return at(top - height);
   });
-  const about = `${environment.cores} cores of ${environment.cpu}, commit ${commit.slice(0, 12)}, medians of ${rounds.length}`;
+  const about = `${environment.cores} cores of ${environment.cpu}, commit ${commit.slice(0, 12)}, medians of ${rounds}`;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${top}" font-family="sans-serif" font-size="12">`,
     `<rect width="${width}" height="${top}" fill="white"/>`,
@@ -54,6 +67,12 @@ export function plotEdge({ median, rounds, command, commit, environment }: EdgeR
     ...drawn,
     '</svg>\n',
   ].join('\n');
+}
+
+export function plotEdge(result: EdgeResult): string {
+  const { median, rounds } = result;
+  const panels = [throughputPanel(median, rounds), costPanel(median), latencyPanel(median, rounds)];
+  return picture(result, rounds.length, panels.flatMap(panelDrawing));
 }
 
 function throughputPanel({ edge }: Round, rounds: readonly Round[]): Panel {
@@ -144,12 +163,7 @@ function draw({ title, legend, rows, logarithmic, limit }: Panel, top: number): 
     left + (plotWidth * (scale(Math.max(value, ticks[0]!)) - low)) / Math.max(1e-9, high - low);
   const rowsTop = top + 34;
   const bottom = rowsTop + rowHeight * rows.length;
-  const out = [`<text x="20" y="${top + 12}" font-weight="bold">${escape(title)}</text>`];
-  legend.forEach(([name, fill], index) => {
-    const at = left + 180 + 110 * index;
-    out.push(`<rect x="${at}" y="${top + 3}" width="10" height="10" fill="${fill}"/>`);
-    out.push(`<text x="${at + 16}" y="${top + 12}" fill="#444">${escape(name)}</text>`);
-  });
+  const out = headOf(title, legend, top);
   for (const tick of ticks) {
     const at = x(tick).toFixed(1);
     out.push(`<path d="M${at} ${rowsTop}V${bottom}" stroke="#e5e5e5"/>`);
@@ -161,6 +175,17 @@ function draw({ title, legend, rows, logarithmic, limit }: Panel, top: number): 
   }
   rows.forEach((row, index) => out.push(...drawRow(row, rowsTop + rowHeight * index, x)));
   return out;
+}
+
+export function headOf(title: string, legend: Panel['legend'], top: number): string[] {
+  const names = legend.flatMap(([name, fill], index) => {
+    const at = left + 180 + 110 * index;
+    return [
+      `<rect x="${at}" y="${top + 3}" width="10" height="10" fill="${fill}"/>`,
+      `<text x="${at + 16}" y="${top + 12}" fill="#444">${escape(name)}</text>`,
+    ];
+  });
+  return [`<text x="20" y="${top + 12}" font-weight="bold">${escape(title)}</text>`, ...names];
 }
 
 function drawRow({ label, note, bars, dots }: Row, top: number, x: (value: number) => number): string[] {
@@ -193,12 +218,12 @@ function decades(values: readonly number[]): number[] {
 }
 
 /** Four to ten round steps from 0. */
-function steps(most: number): number[] {
+export function steps(most: number): number[] {
   const rough = 10 ** Math.floor(Math.log10(most));
   const step = [0.2, 0.5, 1].map((factor) => factor * rough).find((candidate) => most / candidate <= 10) ?? rough;
   return Array.from({ length: Math.ceil(most / step) + 1 }, (_, index) => Number((index * step).toPrecision(6)));
 }
 
-function escape(text: string): string {
+export function escape(text: string): string {
   return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;');
 }

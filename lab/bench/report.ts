@@ -20,10 +20,10 @@ export function reportText({ bars, median, rounds, environment, commit, seed, ke
   ].join('\n');
 }
 
-type Row = readonly (string | number)[];
+export type Row = readonly (string | number)[];
 
 /** Nothing, if there is nothing under the head. The first column is text, the others are numbers. */
-function section(title: string, [head, ...rows]: readonly Row[]): string[] {
+export function section(title: string, [head, ...rows]: readonly Row[]): string[] {
   if (!head || rows.length === 0) return [];
   const table = [head, ...rows].map((row) => row.map(String));
   const widths = head.map((_, column) => Math.max(...table.map((row) => row[column]!.length)));
@@ -100,7 +100,7 @@ function claimRows({ claims }: Round): Row[] {
   ];
 }
 
-function barRows(bars: readonly Bar[]): Row[] {
+export function barRows(bars: readonly Bar[]): Row[] {
   const rows = bars.map(({ name, kind, value, target, pass, values }) => {
     const judged = pass ? 'pass' : kind === 'aim' ? 'not reached' : 'FAIL';
     return [name, kind, value, target, judged, values.join(' ')];
@@ -111,17 +111,21 @@ function barRows(bars: readonly Bar[]): Row[] {
 /** On two cores it is 15 %: then the figures are partly somebody else's. */
 const disturbingCores = 0.3;
 
+export function disturbance(otherCores: readonly number[]): string[] {
+  const most = Math.max(0, ...otherCores);
+  return most < disturbingCores ? [] : [`NOTE: something else kept up to ${most} cores busy meanwhile.`];
+}
+
 /** What makes the figures worth less. */
 function reservations(rounds: readonly Round[]): string[] {
   const shares = rounds.flatMap(({ edge, hot }) => [
     ...Object.values(edge).flatMap(({ throughput, latency }) => [throughput, ...Object.values(latency)]),
     ...Object.values(hot),
   ]);
-  const most = Math.max(0, ...shares.map(({ otherCores }) => otherCores));
   const isOverloaded = (name: EdgeName): boolean =>
     rounds.every(({ edge }) => !edge[name] || edge[name].throughput.okPerSecond < 0.9 * edge[name].throughput.offered);
   return [
-    ...(most < disturbingCores ? [] : [`NOTE: something else kept up to ${most} cores busy meanwhile.`]),
+    ...disturbance(shares.map(({ otherCores }) => otherCores)),
     ...edgeNames
       .filter((name) => !isOverloaded(name))
       .map((name) => `NOTE: ${name} could answer all that was offered.`),

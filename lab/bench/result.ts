@@ -62,9 +62,13 @@ export function edgeResult(
 
 /** `result.json` and `plot.svg`. */
 export function writeEdge(directory: string, result: EdgeResult): void {
+  writeFiles(directory, result, plotEdge(result));
+}
+
+export function writeFiles(directory: string, result: object, plot: string): void {
   mkdirSync(directory, { recursive: true });
   writeFileSync(join(directory, 'result.json'), `${jsonText(result)}\n`);
-  writeFileSync(join(directory, 'plot.svg'), plotEdge(result));
+  writeFileSync(join(directory, 'plot.svg'), plot);
 }
 
 const lineWidth = 120;

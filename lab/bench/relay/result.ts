@@ -1,0 +1,59 @@
+/** What the relay's bench leaves behind. */
+import { medianOf, type Bar } from '../bars.ts';
+import type { Environment } from '../../load/result.ts';
+import { writeFiles, type Began } from '../result.ts';
+import { serverSettings } from '../server.ts';
+import type { RelayScale } from './cases.ts';
+import { plotRelay } from './plot.ts';
+import type { RelayRound, RelayRounds } from './relay.ts';
+
+export interface RelayResult {
+  /** Whether every bar was reached. */
+  pass: boolean;
+  bars: Bar[];
+  command: string;
+  seed: number;
+  startedAt: string;
+  tookS: number;
+  /** Of the tree that was measured; `+` if files were changed since. */
+  commit: string;
+  environment: Environment & {
+    postgres: string;
+    kafka: string;
+    postgresSettings: Readonly<Record<string, string>>;
+  };
+  scale: RelayScale;
+  /** Of each number of the rounds. */
+  median: RelayRound;
+  rounds: RelayRound[];
+  held: RelayRounds['held'];
+  series: RelayRounds['series'];
+}
+
+export function relayResult(
+  began: Began,
+  call: { command: string; seed: number; scale: RelayScale },
+  { rounds, series, held, versions }: RelayRounds,
+  bars: Bar[],
+): RelayResult {
+  return {
+    pass: bars.every(({ pass }) => pass),
+    bars,
+    command: call.command,
+    seed: call.seed,
+    startedAt: began.at.toISOString(),
+    tookS: Math.round((Date.now() - began.at.getTime()) / 1_000),
+    commit: began.commit,
+    environment: { ...began.environment, ...versions, postgresSettings: serverSettings },
+    scale: call.scale,
+    median: medianOf(rounds),
+    rounds,
+    held,
+    series,
+  };
+}
+
+/** `result.json` and `plot.svg`. */
+export function writeRelay(directory: string, result: RelayResult): void {
+  writeFiles(directory, result, plotRelay(result));
+}

@@ -14,7 +14,7 @@ export const flags = {
   name: { type: 'string', default: '/orders', help: 'names this outbox in what is published (ce_source)' },
   batch: { type: 'integer', default: 500, min: 1, max: 10_000, help: 'rows that are published together, at most' },
   lanes: { type: 'integer', default: 1, min: 1, max: 64, help: 'batches under way at once, each of another shard' },
-  'poll-interval-ms': { type: 'integer', default: 20, min: 1, max: 60_000, help: 'how often to look when idle' },
+  'poll-interval-ms': { type: 'integer', default: 10, min: 1, max: 60_000, help: 'how often to look when idle' },
   'publish-deadline-ms': { type: 'integer', default: 15_000, min: 100, max: maxMs, help: 'for one batch' },
   'idle-timeout-ms': {
     type: 'integer',

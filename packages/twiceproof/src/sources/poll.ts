@@ -24,7 +24,7 @@ export interface PollSourceOptions {
   pool: Pool;
   /** Defaults to `twiceproof`. */
   schema?: string;
-  /** How often to look when there was nothing. Each look costs the server about 0.1 ms. Defaults to 20. */
+  /** How often to look when there was nothing. Each look costs the server about 0.1 ms. Defaults to 10. */
   pollIntervalMs?: number;
   times?: Partial<RelayTimes>;
   /** As at the edge: say false behind a pooler that does not carry the names of statements along. Defaults to true. */
@@ -37,7 +37,7 @@ export interface PollSourceOptions {
   onStuckRelay?: (pid: number) => void;
 }
 
-const defaults = { pollIntervalMs: 20, named: true, maxListed: 200_000 };
+const defaults = { pollIntervalMs: 10, named: true, maxListed: 200_000 };
 
 /** How far a shard is published: all that is visible in `prev`, and of the window between it and `cur` what lies up to `lastId`. */
 export interface Cursor {

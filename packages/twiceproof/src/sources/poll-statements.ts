@@ -5,7 +5,7 @@
  * of a key that is parked may not overtake it.
  */
 const columns = (schema: string): string => `o.id::text AS position, o.topic, o.aggregate_id, o.msg_id, o.event_type,
-  o.payload, o.headers::text, to_char(o.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS created_at,
+  o.payload, o.headers::text, o.created_at::text,
   CASE WHEN EXISTS (SELECT FROM ${schema}.relay_parked WHERE shard = $1::smallint)
     THEN EXISTS (SELECT FROM ${schema}.relay_parked p WHERE p.shard = o.shard AND p.aggregate_id = o.aggregate_id)
     ELSE false END AS is_behind`;
@@ -78,7 +78,7 @@ export const beginAndLock = (schema: string, shards: readonly number[], idleTime
   `BEGIN ISOLATION LEVEL READ COMMITTED;
    SELECT set_config('idle_in_transaction_session_timeout', '${Math.round(idleTimeoutMs)}', true),
      set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
-     set_config('synchronous_commit', 'off', true);
+     set_config('synchronous_commit', 'off', true), set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true);
    SELECT shard, prev::text, cur::text, last_id::text, window_done::text
    FROM ${schema}.relay_cursor WHERE shard IN (${shards.map(Number).join(', ')})
    ORDER BY advanced_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;

@@ -318,7 +318,8 @@ function toRows({ rows }: QueryResult): Row[] {
       id: row['msg_id'] as string,
       type: row['event_type'] as string,
       payload: row['payload'] as Buffer,
-      createdAt: new Date(createdAt),
+      // As the server writes it in UTC: 2026-01-31 12:00:00.123456+00
+      createdAt: new Date(`${createdAt.slice(0, 10)}T${createdAt.slice(11, -3)}Z`),
       ...(headers !== null && { headers: JSON.parse(headers) as Record<string, string> }),
     };
     return {

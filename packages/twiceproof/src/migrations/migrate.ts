@@ -10,7 +10,7 @@ export interface MigrateOptions {
   schema?: string;
   /**
    * Into how many shards the outbox is divided, each of which one relay publishes at a time. More than
-   * one pays only with relays on several machines: one process reads 60,000 rows/s. Defaults to 1.
+   * one pays only with relays on several machines. Defaults to 1.
    * Only the first migration sets it.
    */
   shards?: number;

@@ -24,12 +24,12 @@ export interface PollSourceOptions {
   pool: Pool;
   /** Defaults to `twiceproof`. */
   schema?: string;
-  /** How often to look when there was nothing. Each look costs the server about 0.1 ms. Defaults to 10. */
+  /** How often to look when there was nothing. A look takes no lock and no transaction id. Defaults to 10. */
   pollIntervalMs?: number;
   times?: Partial<RelayTimes>;
   /** As at the edge: say false behind a pooler that does not carry the names of statements along. Defaults to true. */
   named?: boolean;
-  /** How many places of a large window are kept in memory, 30 bytes each. Defaults to 200,000. */
+  /** How many places of a large window are kept in memory. Defaults to 200,000. */
   maxListed?: number;
   /** See `listenForWakeUps`. Whoever made them closes them. Defaults to none: polling alone. */
   wakeUps?: WakeUps;

@@ -22,6 +22,8 @@ export interface TrialOptions {
   transactions?: number;
 }
 
+const startTimeoutMs = 20_000;
+
 /**
  * `arm` starts relays and sets traps while nothing is written; what it answers runs beside the writers, to the end of the
  * fault.
@@ -40,6 +42,7 @@ export async function relayTrial(
     start: async (role, options) => {
       const relay = await world.startRelay(role, options);
       relays.push(relay);
+      await relay.firstJsonLine(startTimeoutMs);
       return relay;
     },
   };
@@ -62,5 +65,6 @@ export async function relayTrial(
 
 async function stopAll(relays: readonly Supervised[]): Promise<void> {
   for (const relay of relays) relay.signal('SIGTERM');
+  for (const relay of relays) relay.thaw(); // A trial that failed may have left one frozen, and that hears no signal.
   for (const relay of relays) assert.deepEqual(await relay.exited, { code: 0, signal: null }, relay.describe());
 }

@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Consumer } from '@platformatic/kafka';
 import type pg from 'pg';
+import { within } from '../supervisor/deadline.ts';
 import type { RelayWorld } from './relay-world.ts';
 
 export interface Read {
@@ -20,6 +21,7 @@ export interface Verdict {
 }
 
 const publishedWithinMs = 60_000;
+const readWithinMs = 60_000;
 
 /** Waits until the outbox says that all is published, and compares the topics with the committed rows. */
 export async function judge({ database, kafka }: RelayWorld, topics: readonly string[]): Promise<Verdict> {
@@ -84,11 +86,14 @@ async function readTopic(bootstrap: string, topic: string): Promise<Read[]> {
     const read: Read[] = [];
     if (total === 0) return read;
     const stream = await consumer.consume({ topics: [topic], mode: 'earliest', maxWaitTime: 100 });
-    for await (const { key, value, headers } of stream) {
-      const id = [...headers].find(([name]) => String(name) === 'ce_id')?.[1];
-      read.push({ id: String(id), key: String(key), value: String(value) });
-      if (read.length >= total) break;
-    }
+    const readAll = async (): Promise<void> => {
+      for await (const { key, value, headers } of stream) {
+        const id = [...headers].find(([name]) => String(name) === 'ce_id')?.[1];
+        read.push({ id: String(id), key: String(key), value: String(value) });
+        if (read.length >= total) return;
+      }
+    };
+    await within(readWithinMs, readAll(), () => `${read.length} of ${total} records of ${topic} came`);
     await stream.close();
     return read;
   } finally {

@@ -28,6 +28,8 @@ export interface Supervised {
   readonly exited: Promise<Exit>;
   /** What the program printed first under --json, which says that it is ready, and where. */
   firstJsonLine<T = Record<string, unknown>>(timeoutMs?: number): Promise<T>;
+  /** When this stands in what it printed, on either stream. */
+  printed(pattern: RegExp, timeoutMs?: number): Promise<void>;
   signal(signal: NodeJS.Signals): void;
   /** SIGKILL; answers when it is dead. */
   kill(): Promise<Exit>;
@@ -85,6 +87,19 @@ export async function startProcess(call: ProgramCall, socketPath: string): Promi
       const line = await within(timeoutMs, Promise.race([firstLine, ended]), () => `no line came from ${describe()}`);
       if (line === undefined) throw new Error(`it ended before its first line: ${describe()}`);
       return JSON.parse(line) as T;
+    },
+    printed: async (pattern, timeoutMs = defaultTimeoutMs) => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      const look = (): void => {
+        if (pattern.test(stderr()) || pattern.test(stdout())) resolve();
+      };
+      look();
+      for (const stream of [child.stdout, child.stderr]) stream.on('data', look);
+      try {
+        await within(timeoutMs, promise, () => `${String(pattern)} did not come from ${describe()}`);
+      } finally {
+        for (const stream of [child.stdout, child.stderr]) stream.off('data', look);
+      }
     },
     signal,
     kill: async () => {

@@ -186,6 +186,20 @@ test('a wait in vain tells what was hit, and what the processes said', async (t)
   await assert.rejects(lab.start({ role: 'none', command: '/no/such/program' }), /ENOENT/);
 });
 
+test('what a process prints is waited for, on either stream, and told if it does not come', async (t) => {
+  const lab = await open(t);
+  const trap = lab.at({ role: 'a', point: 'work:written' }, 'hold');
+  const process = await lab.start(work('a', 1));
+  await process.printed(/"ready":true/);
+  await assert.rejects(
+    process.printed(/all done/, 50),
+    /within 0.05 s: .*all done.* did not come from a .*"ready":true/s,
+  );
+  const printed = process.printed(/all done/);
+  trap.release();
+  await printed;
+});
+
 test('a shell around the program is found out instead of killed in its place, and ends with the lab', async (t) => {
   const lab = await open(t);
   const { command, args } = work('worker-1', 1000);

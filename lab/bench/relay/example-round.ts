@@ -27,11 +27,11 @@ export function exampleRelayRound(changed: Changed = {}): RelayRound {
     otherCores: 0.05,
   });
   const latency: SteadyLatency = {
-    p50Ms,
-    p99Ms,
-    maxMs: 2 * p99Ms,
-    appendedP50Ms: 12,
-    appendedP99Ms: 38,
+    p50Ms: 2 * p50Ms,
+    p99Ms: 2 * p99Ms,
+    maxMs: 4 * p99Ms,
+    appendedP50Ms: p50Ms,
+    appendedP99Ms: p99Ms,
     ownP50Ms: 13,
     ownP99Ms: 39,
     cpuUs: { relay: 50, postgres: 60, brokers: 90 },

@@ -1,4 +1,4 @@
-import { failureOf } from './failure.ts';
+import { failureOf } from '../failure.ts';
 import type { Entry } from './group-queue.ts';
 import { busy, isLockTimeout, type Reply } from './reply.ts';
 

@@ -1,6 +1,6 @@
 import { deferred } from '../deferred.ts';
 import { keyHash, type Intent } from '../idempotency/intent.ts';
-import { failureOf } from './failure.ts';
+import { failureOf } from '../failure.ts';
 import { busy, shareReply, type EdgeLimits, type Reply } from './reply.ts';
 
 /** An intent that waits for its batch, or is in one. */

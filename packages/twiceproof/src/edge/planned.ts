@@ -17,7 +17,7 @@ import { messageColumns, type Outbox } from '../outbox/append.ts';
 import { point } from '../points.ts';
 import { quotedSchema } from '../schema-name.ts';
 import { settleOrSplit, type Settled } from './batch.ts';
-import { failureOf } from './failure.ts';
+import { failureOf } from '../failure.ts';
 import type { GroupEdge } from './group.ts';
 import { createQueue, queueDefaults, type Entry, type QueueOptions } from './group-queue.ts';
 import { plannedStatement, type PlannedStatement } from './planned-statement.ts';

@@ -1,6 +1,6 @@
 import { ServerInterceptingCall, status } from '@grpc/grpc-js';
 import type { Metadata, ServerInterceptingCallInterface, ServerInterceptor } from '@grpc/grpc-js';
-import { failureOf } from '../edge/failure.ts';
+import { failureOf } from '../failure.ts';
 import { traceparentOf } from '../edge/operation.ts';
 import { parseIdempotencyKey, type ParsedKey } from '../http/idempotency-key.ts';
 import { point } from '../points.ts';

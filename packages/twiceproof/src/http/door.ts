@@ -1,4 +1,4 @@
-import { failureOf } from '../edge/failure.ts';
+import { failureOf } from '../failure.ts';
 import type { Reply } from '../edge/reply.ts';
 import { parseIdempotencyKey } from './idempotency-key.ts';
 import type { HttpAnswer } from './answer.ts';

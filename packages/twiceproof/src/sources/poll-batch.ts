@@ -2,7 +2,7 @@ import type { PoolClient, QueryResult } from '../connection.ts';
 import { TwiceproofError } from '../errors.ts';
 import { point } from '../points.ts';
 import type { Progress, SourceBatch } from '../source.ts';
-import type { Cursor, Page, Row } from './poll.ts';
+import type { Cursor, Page, Row } from './poll-pages.ts';
 import { advanceAndCommit, park, type CursorPlace } from './poll-statements.ts';
 
 export interface Held {

@@ -4,7 +4,7 @@
  * What a row of the outbox is read as: texts, since how a client reads json or times is for its owner to choose. A message
  * of a key that is parked may not overtake it.
  */
-const columns = (schema: string): string => `o.id::text AS position, o.topic, o.aggregate_id, o.msg_id, o.event_type,
+const columns = (schema: string): string => `o.topic, o.aggregate_id, o.msg_id, o.event_type,
   o.payload, o.headers::text, o.created_at::text,
   CASE WHEN EXISTS (SELECT FROM ${schema}.relay_parked WHERE shard = $1::smallint)
     THEN EXISTS (SELECT FROM ${schema}.relay_parked p WHERE p.shard = o.shard AND p.aggregate_id = o.aggregate_id)
@@ -30,7 +30,7 @@ function window(schema: string, wanted: string): string {
 
 /** The first $5 messages of a window. It sorts all of the window for that, but makes texts only of what it answers. */
 export const readPage = (schema: string): string =>
-  `SELECT ${columns(schema)}
+  `SELECT o.id::text AS position, ${columns(schema)}
    FROM (SELECT * FROM (${window(schema, 'o.*')}) AS w ORDER BY id LIMIT $5::bigint) AS o ORDER BY o.id`;
 
 /** Where the messages of a window are, up to $5 of them: a window of millions is sorted once for many pages. */
@@ -41,6 +41,7 @@ export const listWindow = (schema: string): string =>
 /**
  * The messages from id $3 to $4 of these transactions. A transaction is in a window with all its rows or with none, so
  * these are the ones that were listed, and the index is searched once for each transaction instead of once for each row.
+ * Their ids were listed too, so they are not asked for again.
  */
 export const readListed = (schema: string): string =>
   `SELECT ${columns(schema)} FROM ${schema}.outbox o

@@ -3,21 +3,13 @@ import { connectQuietly, isServerError, type NamesStatements, type Pool, type Po
 import type { QueryResult } from '../connection.ts';
 import { withDefaults } from '../defaults.ts';
 import { TwiceproofError } from '../errors.ts';
-import { point } from '../points.ts';
 import { relayTimes, type RelayTimes } from '../relay-times.ts';
 import { quotedSchema } from '../schema-name.ts';
-import type { Source, SourceBatch, SourcedMessage } from '../source.ts';
+import type { Source, SourceBatch } from '../source.ts';
 import { createBatch } from './poll-batch.ts';
 import type { WakeUps } from './wake-up.ts';
-import {
-  beginAndLock,
-  cursorFacts,
-  endStuckRelays,
-  listWindow,
-  readListed,
-  readPage,
-  shardsWithWork,
-} from './poll-statements.ts';
+import { createPages, type Cursor } from './poll-pages.ts';
+import { beginAndLock, cursorFacts, endStuckRelays, shardsWithWork } from './poll-statements.ts';
 
 export interface PollSourceOptions {
   /** A connection is used for each batch that is under way, and one more for a moment between them. */
@@ -37,54 +29,9 @@ export interface PollSourceOptions {
   onStuckRelay?: (pid: number) => void;
 }
 
+/** Another shard that got something waits this long at most beside one that has many pages. */
+const lookAtLeastEveryMs = 100;
 const defaults = { pollIntervalMs: 10, named: true, maxListed: 200_000 };
-
-/** How far a shard is published: all that is visible in `prev`, and of the window between it and `cur` what lies up to `lastId`. */
-export interface Cursor {
-  shard: number;
-  prev: string;
-  cur: string;
-  lastId: bigint;
-  windowDone: number;
-  /** Whether some key is parked. */
-  hasParked: boolean;
-}
-
-export interface Row {
-  position: bigint;
-  message: SourcedMessage;
-  /** As they stand in the outbox: JSON, and a time with microseconds. */
-  headers: string | null;
-  createdAt: string;
-  /** Of a key that is parked: it goes behind. */
-  isBehind: boolean;
-}
-
-/** The next rows of a window, and whether they are its last ones. */
-export interface Page {
-  rows: Row[];
-  isLast: boolean;
-}
-
-/** A page that is being read before its turn, and where the cursor must stand then. */
-interface Ahead {
-  prev: string;
-  cur: string;
-  lastId: bigint;
-  limit: number;
-  page: Promise<Page>;
-}
-
-/** Where the rest of a large window is, from `next` on; `isWhole` if the list was not cut. */
-interface Listed {
-  prev: string;
-  cur: string;
-  lastId: bigint;
-  xids: string[];
-  ids: string[];
-  next: number;
-  isWhole: boolean;
-}
 
 /**
  * Reads the outbox as a log, by the difference of snapshots: a pass publishes everything that is visible in a snapshot of
@@ -103,10 +50,8 @@ export function createPollSource(options: PollSourceOptions): Source {
   const { pool, pollIntervalMs, named, maxListed } = withDefaults(defaults, options);
   const times = relayTimes(options.times);
   const schema = quotedSchema(options.schema);
-  const texts = { page: readPage(schema), list: listWindow(schema), listed: readListed(schema) };
-  const lists = new Map<number, Listed>();
-  const aheads = new Map<number, Ahead>();
-  /** What was found at the last look is as good as new for a moment, while whole pages come. */
+  const pages = createPages({ schema, maxListed, run });
+  /** What was found at the last look is as good as new for a moment, while whole pages come: there is more behind them. */
   let found: { shards: number[]; atMs: number } | undefined;
   let watchedAt = performance.now();
 
@@ -130,7 +75,7 @@ export function createPollSource(options: PollSourceOptions): Source {
   }
 
   async function look(): Promise<number[]> {
-    if (found && performance.now() - found.atMs < pollIntervalMs) return found.shards;
+    if (found && performance.now() - found.atMs < lookAtLeastEveryMs) return found.shards;
     const { rows } = await onConnection((client) => run(client, 'look', shardsWithWork(schema), []));
     found = { shards: rows.map((row) => Number(row['shard'])), atMs: performance.now() };
     return found.shards;
@@ -146,9 +91,7 @@ export function createPollSource(options: PollSourceOptions): Source {
         client.release();
         return undefined;
       }
-      const page = (await takeAhead(cursor, maxMessages)) ?? (await read(client, cursor, maxMessages));
-      batch = createBatch({ client, schema, cursor, page });
-      if (!page.isLast && !cursor.hasParked) readAhead(client, cursor, page, maxMessages);
+      batch = createBatch({ client, schema, cursor, page: await pages.take(client, cursor, maxMessages) });
     } catch (error) {
       await giveUp(client, error);
       throw error;
@@ -174,71 +117,6 @@ export function createPollSource(options: PollSourceOptions): Source {
       windowDone: Number(row['window_done']),
       hasParked: clock?.rows[0]?.['has_parked'] === true,
     };
-  }
-
-  /**
-   * The next page is read while this one is published, on the same connection, whose next statement waits for it. It is
-   * good if the cursor is then found where this page ends, since the rows of a window do not change. Only which keys are
-   * parked may have changed meanwhile, so it is not used while any are.
-   */
-  function readAhead(client: PoolClient, cursor: Cursor, { rows }: Page, limit: number): void {
-    const { shard, prev, cur } = cursor;
-    const lastId = rows.at(-1)?.position ?? cursor.lastId;
-    const page = read(client, { ...cursor, lastId }, limit);
-    page.catch(() => {}); // Whoever takes it hears of it.
-    aheads.set(shard, { prev, cur, lastId, limit, page });
-  }
-
-  async function takeAhead(cursor: Cursor, limit: number): Promise<Page | undefined> {
-    const ahead = aheads.get(cursor.shard);
-    aheads.delete(cursor.shard);
-    if (!ahead || cursor.hasParked || ahead.limit !== limit) return undefined;
-    if (ahead.prev !== cursor.prev || ahead.cur !== cursor.cur || ahead.lastId !== cursor.lastId) return undefined;
-    return ahead.page.catch((error: unknown) => {
-      if (error instanceof TwiceproofError) throw error;
-      return undefined; // Its connection was lost, or the statement; it is read again.
-    });
-  }
-
-  async function read(client: PoolClient, cursor: Cursor, limit: number): Promise<Page> {
-    const { shard, prev, cur, lastId } = cursor;
-    const window = [shard, prev, cur, String(lastId)];
-    // The first page of a window tells whether it is a large one.
-    if (lastId === 0n) {
-      lists.delete(shard);
-      const rows = await readRows(client, 'page', [...window, limit]);
-      return { rows, isLast: rows.length < limit };
-    }
-    let listed = lists.get(shard);
-    if (!listed || !isValid(listed, cursor)) {
-      const { rows } = await run(client, 'list', texts.list, [...window, maxListed]);
-      const split = (text: unknown): string[] => (typeof text === 'string' ? text.split(',') : []);
-      const ids = split(rows[0]?.['ids']);
-      // A list that was cut is not the end of the window.
-      listed = { prev, cur, lastId, xids: split(rows[0]?.['xids']), ids, next: 0, isWhole: ids.length < maxListed };
-      lists.set(shard, listed);
-    }
-    const end = Math.min(listed.next + limit, listed.ids.length);
-    const xids = new Set(listed.xids.slice(listed.next, end));
-    const [firstId = '0', endId = '0'] = [listed.ids[listed.next], listed.ids[end - 1]];
-    const rows =
-      end === listed.next ? [] : await readRows(client, 'listed', [shard, `{${[...xids].join(',')}}`, firstId, endId]);
-    if (rows.length < end - listed.next) {
-      lists.delete(shard);
-      throw new TwiceproofError(
-        'TP_OUTBOX_CHANGED',
-        `of ${end - listed.next} rows of the outbox ${rows.length} are left`,
-      );
-    }
-    // Valid again when the cursor stands behind this page. If it advances by a part only, the list is made anew.
-    listed.next = end;
-    listed.lastId = rows.at(-1)?.position ?? lastId;
-    return { rows, isLast: listed.isWhole && end === listed.ids.length };
-  }
-
-  async function readRows(client: PoolClient, name: 'page' | 'listed', values: unknown[]): Promise<Row[]> {
-    const [result] = await Promise.all([run(client, name, texts[name], values), point('source:reading')]);
-    return toRows(result);
   }
 
   async function run(client: PoolClient, name: string, text: string, values: unknown[]): Promise<QueryResult> {
@@ -285,11 +163,6 @@ export function createPollSource(options: PollSourceOptions): Source {
   return { name: 'poll', check, next, close: async () => {} };
 }
 
-/** It begins where the cursor stands now, and is not used up; one that was cut and is used up says nothing of the rest. */
-function isValid({ prev, cur, lastId, next, ids, isWhole }: Listed, cursor: Cursor): boolean {
-  return prev === cursor.prev && cur === cursor.cur && lastId === cursor.lastId && (isWhole || next < ids.length);
-}
-
 /** Of a snapshot, `xmin:xmax:xip,...`: the first transaction id that was not given yet. */
 function xmaxOf(snapshot: string): bigint {
   return BigInt(snapshot.split(':')[1] ?? '');
@@ -307,27 +180,4 @@ async function giveUp(client: PoolClient, error: unknown): Promise<void> {
   } catch {
     client.release(true);
   }
-}
-
-function toRows({ rows }: QueryResult): Row[] {
-  return rows.map((row) => {
-    const [headers, createdAt] = [row['headers'] as string | null, row['created_at'] as string];
-    const message: SourcedMessage = {
-      topic: row['topic'] as string,
-      aggregateId: row['aggregate_id'] as string,
-      id: row['msg_id'] as string,
-      type: row['event_type'] as string,
-      payload: row['payload'] as Buffer,
-      // As the server writes it in UTC: 2026-01-31 12:00:00.123456+00
-      createdAt: new Date(`${createdAt.slice(0, 10)}T${createdAt.slice(11, -3)}Z`),
-      ...(headers !== null && { headers: JSON.parse(headers) as Record<string, string> }),
-    };
-    return {
-      position: BigInt(row['position'] as string),
-      message,
-      headers,
-      createdAt,
-      isBehind: row['is_behind'] as boolean,
-    };
-  });
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { TwiceproofError } from '../errors.ts';
+import { TwiceproofError } from './errors.ts';
 import { failureOf } from './failure.ts';
 
 const withCode = (code: string) => Object.assign(new Error('failed'), { code });

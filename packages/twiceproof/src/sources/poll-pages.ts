@@ -1,0 +1,167 @@
+/** The rows of a shard's window, page by page: the next one is read ahead, and a window of millions is sorted once. */
+import type { PoolClient, QueryResult } from '../connection.ts';
+import { TwiceproofError } from '../errors.ts';
+import { point } from '../points.ts';
+import type { SourcedMessage } from '../source.ts';
+import { listWindow, readListed, readPage } from './poll-statements.ts';
+
+/** How far a shard is published: all that is visible in `prev`, and of the window between it and `cur` what lies up to `lastId`. */
+export interface Cursor {
+  shard: number;
+  prev: string;
+  cur: string;
+  lastId: bigint;
+  windowDone: number;
+  /** Whether some key is parked. */
+  hasParked: boolean;
+}
+
+export interface Row {
+  position: bigint;
+  message: SourcedMessage;
+  /** As they stand in the outbox: JSON, and a time with microseconds. */
+  headers: string | null;
+  createdAt: string;
+  /** Of a key that is parked: it goes behind. */
+  isBehind: boolean;
+}
+
+/** The next rows of a window, and whether they are its last ones. */
+export interface Page {
+  rows: Row[];
+  isLast: boolean;
+}
+
+/** A page that is being read before its turn, and where the cursor must stand then. */
+interface Ahead {
+  prev: string;
+  cur: string;
+  lastId: bigint;
+  limit: number;
+  page: Promise<Page>;
+}
+
+/** Where the rest of a large window is, from `next` on; `isWhole` if the list was not cut. */
+interface Listed {
+  prev: string;
+  cur: string;
+  lastId: bigint;
+  xids: string[];
+  ids: string[];
+  next: number;
+  isWhole: boolean;
+}
+
+export interface PagesOptions {
+  /** Quoted. */
+  schema: string;
+  /** How many places of a large window are kept in memory. */
+  maxListed: number;
+  /** Sends a statement that comes again and again. */
+  run(client: PoolClient, name: string, text: string, values: unknown[]): Promise<QueryResult>;
+}
+
+export interface Pages {
+  /** The next page at the cursor, which is locked on this connection. */
+  take(client: PoolClient, cursor: Cursor, limit: number): Promise<Page>;
+}
+
+export function createPages({ schema, maxListed, run }: PagesOptions): Pages {
+  const texts = { page: readPage(schema), list: listWindow(schema), listed: readListed(schema) };
+  const lists = new Map<number, Listed>();
+  const aheads = new Map<number, Ahead>();
+
+  async function take(client: PoolClient, cursor: Cursor, limit: number): Promise<Page> {
+    const page = (await takeAhead(cursor, limit)) ?? (await read(client, cursor, limit));
+    if (!page.isLast && !cursor.hasParked) readAhead(client, cursor, page, limit);
+    return page;
+  }
+
+  /**
+   * The next page is read while this one is published, on the same connection, whose next statement waits for it. It is
+   * good if the cursor is then found where this page ends, since the rows of a window do not change. Only which keys are
+   * parked may have changed meanwhile, so it is not used while any are.
+   */
+  function readAhead(client: PoolClient, cursor: Cursor, { rows }: Page, limit: number): void {
+    const { shard, prev, cur } = cursor;
+    const lastId = rows.at(-1)?.position ?? cursor.lastId;
+    const page = read(client, { ...cursor, lastId }, limit);
+    page.catch(() => {}); // Whoever takes it hears of it.
+    aheads.set(shard, { prev, cur, lastId, limit, page });
+  }
+
+  async function takeAhead(cursor: Cursor, limit: number): Promise<Page | undefined> {
+    const ahead = aheads.get(cursor.shard);
+    aheads.delete(cursor.shard);
+    if (!ahead || cursor.hasParked || ahead.limit !== limit) return undefined;
+    if (ahead.prev !== cursor.prev || ahead.cur !== cursor.cur || ahead.lastId !== cursor.lastId) return undefined;
+    return ahead.page.catch((error: unknown) => {
+      if (error instanceof TwiceproofError) throw error;
+      return undefined; // Its connection was lost, or the statement; it is read again.
+    });
+  }
+
+  async function read(client: PoolClient, cursor: Cursor, limit: number): Promise<Page> {
+    const { shard, prev, cur, lastId } = cursor;
+    const window = [shard, prev, cur, String(lastId)];
+    // The first page of a window tells whether it is a large one.
+    if (lastId === 0n) {
+      lists.delete(shard);
+      const { rows: found } = await readRows(client, 'page', [...window, limit]);
+      const rows = found.map((row) => toRow(row, row['position'] as string));
+      return { rows, isLast: rows.length < limit };
+    }
+    let listed = lists.get(shard);
+    if (!listed || !isValid(listed, cursor)) {
+      const { rows } = await run(client, 'list', texts.list, [...window, maxListed]);
+      const split = (text: unknown): string[] => (typeof text === 'string' ? text.split(',') : []);
+      const ids = split(rows[0]?.['ids']);
+      // A list that was cut is not the end of the window.
+      listed = { prev, cur, lastId, xids: split(rows[0]?.['xids']), ids, next: 0, isWhole: ids.length < maxListed };
+      lists.set(shard, listed);
+    }
+    const end = Math.min(listed.next + limit, listed.ids.length);
+    const xids = new Set(listed.xids.slice(listed.next, end));
+    const [firstId = '0', endId = '0'] = [listed.ids[listed.next], listed.ids[end - 1]];
+    const values = [shard, `{${[...xids].join(',')}}`, firstId, endId];
+    const found = end === listed.next ? [] : (await readRows(client, 'listed', values)).rows;
+    if (found.length !== end - listed.next) {
+      lists.delete(shard);
+      const detail = `of ${end - listed.next} rows of the outbox ${found.length} are left`;
+      throw new TwiceproofError('TP_OUTBOX_CHANGED', detail);
+    }
+    const { ids, next } = listed;
+    const rows = found.map((row, n) => toRow(row, ids[next + n]!));
+    // Valid again when the cursor stands behind this page. If it advances by a part only, the list is made anew.
+    listed.next = end;
+    listed.lastId = rows.at(-1)?.position ?? lastId;
+    return { rows, isLast: listed.isWhole && end === listed.ids.length };
+  }
+
+  async function readRows(client: PoolClient, name: 'page' | 'listed', values: unknown[]): Promise<QueryResult> {
+    const [result] = await Promise.all([run(client, name, texts[name], values), point('source:reading')]);
+    return result;
+  }
+
+  return { take };
+}
+
+/** It begins where the cursor stands now, and is not used up; one that was cut and is used up says nothing of the rest. */
+function isValid({ prev, cur, lastId, next, ids, isWhole }: Listed, cursor: Cursor): boolean {
+  return prev === cursor.prev && cur === cursor.cur && lastId === cursor.lastId && (isWhole || next < ids.length);
+}
+
+function toRow(row: Record<string, unknown>, id: string): Row {
+  const [headers, createdAt] = [row['headers'] as string | null, row['created_at'] as string];
+  const message: SourcedMessage = {
+    topic: row['topic'] as string,
+    aggregateId: row['aggregate_id'] as string,
+    id: row['msg_id'] as string,
+    type: row['event_type'] as string,
+    payload: row['payload'] as Buffer,
+    // As the server writes it in UTC: 2026-01-31 12:00:00.123456+00
+    createdAt: new Date(`${createdAt.slice(0, 10)}T${createdAt.slice(11, -3)}Z`),
+    ...(headers !== null && { headers: JSON.parse(headers) as Record<string, string> }),
+  };
+  return { position: BigInt(id), message, headers, createdAt, isBehind: row['is_behind'] as boolean };
+}

@@ -27,7 +27,7 @@ test('each bar fails when two rounds of three do', () => {
     [{ p99Ms: 61 }, /p99, ms$/],
     [{ growth: 51 }, /growth, rows\/s$/],
     [{ ageMs: 251 }, /highest age, ms$/],
-    [{ flatAfterBursts: 6.5 }, /after a burst of 2 .*after a burst of 3 /],
+    [{ flatAfterBursts: 9.5 }, /after a burst of 2 .*after a burst of 3 /],
   ];
   for (const [changed, name] of bad) {
     assert.deepEqual(failed(changed, {}, {}), []);

@@ -3,7 +3,7 @@ import type { PoolClient, QueryResult } from '../connection.ts';
 import { TwiceproofError } from '../errors.ts';
 import { point } from '../points.ts';
 import type { SourcedMessage } from '../source.ts';
-import { listWindow, readListed, readPage } from './poll-statements.ts';
+import { listWindow, readLargeListed, readLargePage, readListed, readPage } from './poll-statements.ts';
 
 /** How far a shard is published: all that is visible in `prev`, and of the window between it and `cur` what lies up to `lastId`. */
 export interface Cursor {
@@ -14,6 +14,8 @@ export interface Cursor {
   windowDone: number;
   /** Whether some key is parked. */
   hasParked: boolean;
+  /** Whether there are payloads of which a page could be too large for the memory. */
+  hasLarge: boolean;
 }
 
 export interface Row {
@@ -52,11 +54,20 @@ interface Listed {
   isWhole: boolean;
 }
 
+interface Found {
+  found: Record<string, unknown>[];
+  inPage: number;
+}
+
+const nothing: Found = { found: [], inPage: 0 };
+
 export interface PagesOptions {
   /** Quoted. */
   schema: string;
   /** How many places of a large window are kept in memory. */
   maxListed: number;
+  /** Of payloads in a page. The first message comes whatever its size. */
+  maxBytes: number;
   /** Sends a statement that comes again and again. */
   run(client: PoolClient, name: string, text: string, values: unknown[]): Promise<QueryResult>;
 }
@@ -66,8 +77,14 @@ export interface Pages {
   take(client: PoolClient, cursor: Cursor, limit: number): Promise<Page>;
 }
 
-export function createPages({ schema, maxListed, run }: PagesOptions): Pages {
-  const texts = { page: readPage(schema), list: listWindow(schema), listed: readListed(schema) };
+export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions): Pages {
+  const texts = {
+    page: readPage(schema),
+    large_page: readLargePage(schema),
+    list: listWindow(schema),
+    listed: readListed(schema),
+    large_listed: readLargeListed(schema),
+  };
   const lists = new Map<number, Listed>();
   const aheads = new Map<number, Ahead>();
 
@@ -107,9 +124,9 @@ export function createPages({ schema, maxListed, run }: PagesOptions): Pages {
     // The first page of a window tells whether it is a large one.
     if (lastId === 0n) {
       lists.delete(shard);
-      const { rows: found } = await readRows(client, 'page', [...window, limit]);
+      const { found, inPage } = await readRows(client, 'page', [...window, limit], cursor);
       const rows = found.map((row) => toRow(row, row['position'] as string));
-      return { rows, isLast: rows.length < limit };
+      return { rows, isLast: inPage < limit && rows.length === inPage };
     }
     let listed = lists.get(shard);
     if (!listed || !isValid(listed, cursor)) {
@@ -120,27 +137,33 @@ export function createPages({ schema, maxListed, run }: PagesOptions): Pages {
       listed = { prev, cur, lastId, xids: split(rows[0]?.['xids']), ids, next: 0, isWhole: ids.length < maxListed };
       lists.set(shard, listed);
     }
-    const end = Math.min(listed.next + limit, listed.ids.length);
-    const xids = new Set(listed.xids.slice(listed.next, end));
-    const [firstId = '0', endId = '0'] = [listed.ids[listed.next], listed.ids[end - 1]];
-    const values = [shard, `{${[...xids].join(',')}}`, firstId, endId];
-    const found = end === listed.next ? [] : (await readRows(client, 'listed', values)).rows;
-    if (found.length !== end - listed.next) {
-      lists.delete(shard);
-      const detail = `of ${end - listed.next} rows of the outbox ${found.length} are left`;
-      throw new TwiceproofError('TP_OUTBOX_CHANGED', detail);
-    }
     const { ids, next } = listed;
+    const end = Math.min(next + limit, ids.length);
+    const xids = new Set(listed.xids.slice(next, end));
+    const values = [shard, `{${[...xids].join(',')}}`, ids[next] ?? '0', ids[end - 1] ?? '0'];
+    const { found, inPage } = end === next ? nothing : await readRows(client, 'listed', values, cursor);
+    if (inPage !== end - next) {
+      lists.delete(shard);
+      throw new TwiceproofError('TP_OUTBOX_CHANGED', `of ${end - next} rows of the outbox ${inPage} are left`);
+    }
     const rows = found.map((row, n) => toRow(row, ids[next + n]!));
     // Valid again when the cursor stands behind this page. If it advances by a part only, the list is made anew.
-    listed.next = end;
+    listed.next = next + rows.length;
     listed.lastId = rows.at(-1)?.position ?? lastId;
-    return { rows, isLast: listed.isWhole && end === listed.ids.length };
+    return { rows, isLast: listed.isWhole && listed.next === ids.length };
   }
 
-  async function readRows(client: PoolClient, name: 'page' | 'listed', values: unknown[]): Promise<QueryResult> {
-    const [result] = await Promise.all([run(client, name, texts[name], values), point('source:reading')]);
-    return result;
+  /** Found are as many of the rows in the page as their bytes allow. */
+  async function readRows(
+    client: PoolClient,
+    name: 'page' | 'listed',
+    values: unknown[],
+    { hasLarge }: Cursor,
+  ): Promise<Found> {
+    const statement = hasLarge ? (`large_${name}` as const) : name;
+    const reading = run(client, statement, texts[statement], hasLarge ? [...values, maxBytes] : values);
+    const [{ rows: found }] = await Promise.all([reading, point('source:reading')]);
+    return { found, inPage: hasLarge ? Number(found[0]?.['in_page'] ?? 0) : found.length };
   }
 
   return { take };

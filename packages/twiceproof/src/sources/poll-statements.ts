@@ -29,9 +29,19 @@ function window(schema: string, wanted: string): string {
 }
 
 /** The first $5 messages of a window. It sorts all of the window for that, but makes texts only of what it answers. */
-export const readPage = (schema: string): string =>
-  `SELECT o.id::text AS position, ${columns(schema)}
-   FROM (SELECT * FROM (${window(schema, 'o.*')}) AS w ORDER BY id LIMIT $5::bigint) AS o ORDER BY o.id`;
+export const readPage = (schema: string): string => `SELECT o.id::text AS position, ${columns(schema)}
+   FROM (${firstOfWindow(schema)}) AS o ORDER BY o.id`;
+
+/** The same, but not beyond $6 bytes of payloads; `in_page` tells how many it would have been. */
+export const readLargePage = (schema: string): string => `SELECT o.id::text AS position, ${columns(schema)}, o.in_page
+   FROM (${measured(firstOfWindow(schema))}) AS o WHERE o.bytes_before < $6::bigint ORDER BY o.id`;
+
+const firstOfWindow = (schema: string): string =>
+  `SELECT * FROM (${window(schema, 'o.*')}) AS w ORDER BY id LIMIT $5::bigint`;
+
+/** The length is known without fetching the value, but adding them up costs a fifth of what reading small rows does. */
+const measured = (rows: string): string => `SELECT p.*, count(*) OVER () AS in_page,
+     sum(octet_length(p.payload)) OVER (ORDER BY p.id) - octet_length(p.payload) AS bytes_before FROM (${rows}) AS p`;
 
 /** Where the messages of a window are, up to $5 of them: a window of millions is sorted once for many pages. */
 export const listWindow = (schema: string): string =>
@@ -44,9 +54,14 @@ export const listWindow = (schema: string): string =>
  * Their ids were listed too, so they are not asked for again.
  */
 export const readListed = (schema: string): string =>
-  `SELECT ${columns(schema)} FROM ${schema}.outbox o
-   WHERE o.shard = $1::smallint AND o.xid = ANY ($2::xid8[]) AND o.id >= $3::bigint AND o.id <= $4::bigint
-   ORDER BY o.id`;
+  `SELECT ${columns(schema)} FROM (${listedRows(schema)}) AS o ORDER BY o.id`;
+
+/** The same, but not beyond $5 bytes of payloads. */
+export const readLargeListed = (schema: string): string => `SELECT ${columns(schema)}, o.in_page
+   FROM (${measured(listedRows(schema))}) AS o WHERE o.bytes_before < $5::bigint ORDER BY o.id`;
+
+const listedRows = (schema: string): string => `SELECT * FROM ${schema}.outbox
+   WHERE shard = $1::smallint AND xid = ANY ($2::xid8[]) AND id >= $3::bigint AND id <= $4::bigint`;
 
 /**
  * Which shards may have something, without a lock and without a transaction id: an idle relay costs next to nothing. A
@@ -72,6 +87,9 @@ export const shardsWithWork = (schema: string): string =>
  * clock of transactions: in a statement of its own, after the lock, or it might be older than the cursor. One round
  * trip, hence no parameters.
  *
+ * `has_large`: some payload is so large that the server keeps it apart from its row (TOAST), whether it is visible or not.
+ * While there is none a page is a few megabytes at most.
+ *
  * Without sequential scans, because a plan that was made while the table was empty would have one, and is kept. An advance
  * that a crash of the server takes back makes duplicates only, so nobody waits for the disk.
  */
@@ -83,7 +101,9 @@ export const beginAndLock = (schema: string, shards: readonly number[], idleTime
    SELECT shard, prev::text, cur::text, last_id::text, window_done::text
    FROM ${schema}.relay_cursor WHERE shard IN (${shards.map(Number).join(', ')})
    ORDER BY advanced_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
-   SELECT pg_current_snapshot()::text AS now, EXISTS (SELECT FROM ${schema}.relay_parked) AS has_parked`;
+   SELECT pg_current_snapshot()::text AS now, EXISTS (SELECT FROM ${schema}.relay_parked) AS has_parked,
+     EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+             WHERE i.inhparent = '${schema}.outbox'::regclass AND pg_relation_size(c.reltoastrelid) > 0) AS has_large`;
 
 export interface CursorPlace {
   prev: string;

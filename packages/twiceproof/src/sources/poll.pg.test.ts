@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { after, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
@@ -109,6 +110,34 @@ test('with nothing to wait for: what is committed comes at once, also behind an 
     }
     assert.deepEqual(textsOf(came), numbered('a', 1, size + 1));
   }
+});
+
+test('a batch of large payloads ends when it has enough bytes, and nothing is missed or overtaken', async () => {
+  await using kit = await createKit(harness, 1);
+  const schema = await schemaOf();
+  const source = createPollSource({ pool, schema, maxListed, maxBytes: 250_000 });
+  const written = numbered('a', 1, 23);
+  await kit.write(...written);
+  // Small ones between large ones, and one that is larger than what a batch may have.
+  const enlarge = `UPDATE ${schema}.outbox SET payload = payload || ' ' || $1 WHERE payload = $2`;
+  for (const text of written.filter((_, n) => n % 4 !== 0)) await pool.query(enlarge, [randomBytes(100_000), text]);
+  await pool.query(enlarge, [randomBytes(300_000), 'a5']);
+  const { signal } = new AbortController();
+  const came: string[] = [];
+  const bytesBeforeLast: number[] = [];
+  for (;;) {
+    const batch = await source.next({ maxMessages: 10, waitMs: 0, signal });
+    if (!batch) break;
+    came.push(...batch.messages.map(({ payload }) => Buffer.from(payload).toString('latin1').split(' ')[0]!));
+    bytesBeforeLast.push(batch.messages.slice(0, -1).reduce((sum, { payload }) => sum + payload.length, 0));
+    await batch.advance({ done: batch.messages.length, parked: [] });
+  }
+  assert.deepEqual(came, written);
+  assert.ok(bytesBeforeLast.length >= 6, `${bytesBeforeLast.length} batches`);
+  assert.ok(
+    bytesBeforeLast.every((bytes) => bytes < 250_000),
+    bytesBeforeLast.join(' '),
+  );
 });
 
 test('without named statements, as behind a pooler that does not know them', async () => {

@@ -23,6 +23,8 @@ export interface PollSourceOptions {
   named?: boolean;
   /** How many places of a large window are kept in memory. Defaults to 200,000. */
   maxListed?: number;
+  /** Bytes of payloads in a batch, at most; the first message comes whatever its size. Defaults to 16 MiB. */
+  maxBytes?: number;
   /** See `listenForWakeUps`. Whoever made them closes them. Defaults to none: polling alone. */
   wakeUps?: WakeUps;
   /** Another relay stood still and its connection was ended. */
@@ -31,7 +33,7 @@ export interface PollSourceOptions {
 
 /** Another shard that got something waits this long at most beside one that has many pages. */
 const lookAtLeastEveryMs = 100;
-const defaults = { pollIntervalMs: 10, named: true, maxListed: 200_000 };
+const defaults = { pollIntervalMs: 10, named: true, maxListed: 200_000, maxBytes: 16_777_216 };
 
 /**
  * Reads the outbox as a log, by the difference of snapshots: a pass publishes everything that is visible in a snapshot of
@@ -47,10 +49,10 @@ const defaults = { pollIntervalMs: 10, named: true, maxListed: 200_000 };
  * When it wakes, its connection is gone, and so it can publish duplicates but advance nothing.
  */
 export function createPollSource(options: PollSourceOptions): Source {
-  const { pool, pollIntervalMs, named, maxListed } = withDefaults(defaults, options);
+  const { pool, pollIntervalMs, named, maxListed, maxBytes } = withDefaults(defaults, options);
   const times = relayTimes(options.times);
   const schema = quotedSchema(options.schema);
-  const pages = createPages({ schema, maxListed, run });
+  const pages = createPages({ schema, maxListed, maxBytes, run });
   /** What was found at the last look is as good as new for a moment, while whole pages come: there is more behind them. */
   let found: { shards: number[]; atMs: number } | undefined;
   let watchedAt = performance.now();
@@ -116,6 +118,7 @@ export function createPollSource(options: PollSourceOptions): Source {
       lastId: BigInt(String(row['last_id'])),
       windowDone: Number(row['window_done']),
       hasParked: clock?.rows[0]?.['has_parked'] === true,
+      hasLarge: clock?.rows[0]?.['has_large'] === true,
     };
   }
 

@@ -14,6 +14,8 @@ export interface KafkaAdmin {
   /** Groups with members, among those whose names begin with the prefix. */
   liveGroups(prefix: string): Promise<string[]>;
   deleteGroups(prefix: string): Promise<void>;
+  /** Sets a group that has no members back to the beginning of a topic. */
+  rewindGroup(group: string, topic: string, partitions: number): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -57,6 +59,10 @@ export function kafkaAdmin(bootstrap: string): KafkaAdmin {
     deleteGroups: async (prefix) => {
       const ids = (await groups(prefix)).map(({ id }) => id);
       if (ids.length > 0) await admin.deleteGroups({ groups: ids });
+    },
+    rewindGroup: async (group, topic, partitions) => {
+      const partitionOffsets = Array.from({ length: partitions }, (_, partition) => ({ partition, offset: 0n }));
+      await admin.alterConsumerGroupOffsets({ groupId: group, topics: [{ name: topic, partitionOffsets }] });
     },
     close: async () => admin.close(),
   };

@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
-import { setTimeout as delay } from 'node:timers/promises';
 import type pg from 'pg';
 import { createAdminServer } from '@twiceproof/program/admin';
+import { endsWithin } from '@twiceproof/program/ends-within';
 import { createGrpcServer, listenGrpc } from './grpc.ts';
 import { createHttpServer } from './http.ts';
 import { createMetrics } from '@twiceproof/program/metrics';
@@ -63,10 +63,7 @@ export async function serve({ pool, operations, host, ports, log }: ServeOptions
       addresses,
       drain: async (graceMs) => {
         draining = true;
-        const timer = new AbortController();
-        const late = delay(graceMs, false, { signal: timer.signal }).catch(() => false);
-        const finished = await Promise.race([closeAll().then(() => true), late]);
-        timer.abort();
+        const finished = await endsWithin(graceMs, closeAll());
         closeAdmin();
         forceAll();
         return finished;

@@ -4,8 +4,9 @@ import pg from 'pg';
 import type { RelayTimes } from 'twiceproof/relay-times';
 import { kafkaTransport } from 'twiceproof/transports/kafka';
 import { EXIT, main, Refusal, type Context } from '@twiceproof/program';
+import { endsWithin } from '@twiceproof/program/ends-within';
 import { flagProblems, flags, namesIn, type RelayFlags } from './flags.ts';
-import { endsWithin, patienceMs, serve, type Serving } from './serve.ts';
+import { patienceMs, serve, type Serving } from './serve.ts';
 
 await main({
   name: 'relay',

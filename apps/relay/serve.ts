@@ -1,10 +1,6 @@
-import { once } from 'node:events';
-import type { Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { setTimeout as delay } from 'node:timers/promises';
 import type pg from 'pg';
-import { Refusal } from '@twiceproof/program';
-import { createAdminServer } from '@twiceproof/program/admin';
+import { createAdminServer, listenAdmin } from '@twiceproof/program/admin';
+import { endsWithin } from '@twiceproof/program/ends-within';
 import { createMetrics } from '@twiceproof/program/metrics';
 import { createRelay } from 'twiceproof/relay';
 import type { RelayTimes } from 'twiceproof/relay-times';
@@ -63,7 +59,7 @@ export async function serve({ given, pool, transport, times, signal, log }: Serv
   const look = async () => findTopicProblems(transport, topics);
   const ready = readiness({ source, shards, stalledMs: given['stalled-ms'], signal });
   const admin = createAdminServer({ metrics, ready });
-  const port = await listen(admin, given['admin-port']);
+  const address = await listenAdmin(admin, given['admin-port']);
   const stopping = new AbortController();
   // Nobody waits for it until the end: a bug in one of them ends the process, with its stack.
   const running = Promise.all([
@@ -73,7 +69,7 @@ export async function serve({ given, pool, transport, times, signal, log }: Serv
     watchTopics({ metrics, look, atStart: topicProblems, everyMs: given['topics-every-ms'], log }, stopping.signal),
   ]);
   return {
-    admin: `http://127.0.0.1:${port}`,
+    admin: address,
     stop: async () => {
       stopping.abort();
       await running;
@@ -81,18 +77,6 @@ export async function serve({ given, pool, transport, times, signal, log }: Serv
       admin.closeAllConnections();
     },
   };
-}
-
-/** Answers the port. */
-async function listen(server: Server, port: number): Promise<number> {
-  try {
-    await once(server.listen(port, '127.0.0.1'), 'listening');
-  } catch (cause) {
-    const { code } = cause as NodeJS.ErrnoException;
-    if (code !== 'EADDRINUSE') throw cause;
-    throw new Refusal(`Port ${port} is taken.`, 'Choose another by --admin-port; 0 takes a free one.');
-  }
-  return (server.address() as AddressInfo).port;
 }
 
 /** How long one waits for the answer of a database before it counts as away. */
@@ -122,16 +106,4 @@ async function beginning(pool: pg.Pool, batch: number): Promise<{ startedAtMs: n
   );
   const { now, shards } = rows[0]!;
   return { startedAtMs: now, maxUnfinished: shards * batch };
-}
-
-/** Whether it does; rejects as it does. */
-export async function endsWithin(ms: number, work: Promise<unknown>): Promise<boolean> {
-  const timer = new AbortController();
-  const late = delay(ms, false, { signal: timer.signal }).catch(() => false);
-  try {
-    return await Promise.race([work.then(() => true), late]);
-  } finally {
-    timer.abort();
-    work.catch(() => {});
-  }
 }

@@ -1,11 +1,15 @@
 /** `npm run bench`: measures, and judges by bars. */
 import { randomInt } from 'node:crypto';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { EXIT, main, Refusal, type Context, type FlagSpecs } from '@twiceproof/program';
 import { targets } from './bars.ts';
 import { benchEdge } from './bench.ts';
 import { caseNames, scales } from './cases.ts';
 import { canReadCpu } from './cpu.ts';
+import { inboxTargets } from './inbox/bars.ts';
+import { benchInbox } from './inbox/bench.ts';
+import { caseNames as inboxCaseNames, scales as inboxScales } from './inbox/cases.ts';
+import { benchKeys } from './inbox/keys-command.ts';
 import { relayTargets } from './relay/bars.ts';
 import { benchRelay } from './relay/bench.ts';
 import { caseNames as relayCaseNames, scales as relayScales } from './relay/cases.ts';
@@ -14,9 +18,17 @@ const flags = {
   quick: { type: 'boolean', help: 'a tenth of the rows and shorter runs; under 5 minutes in all' },
   only: {
     type: 'string',
-    help: `some of ${caseNames.join(', ')}; or ${relayCaseNames.join(', ')}; with commas between`,
+    help: `some of ${[caseNames, relayCaseNames, inboxCaseNames].map((names) => names.join(', ')).join('; or ')}; with commas between`,
   },
   out: { type: 'string', help: 'directory for result.json and plot.svg; lab/results/NAME[-quick], unless --only' },
+  keys: {
+    type: 'integer',
+    default: 100_000_000,
+    min: 10_000,
+    max: 1_000_000_000,
+    help: 'of inbox-keys: in the large inbox',
+  },
+  data: { type: 'string', default: '.twiceproof/inbox-keys', help: 'of inbox-keys: where its tables are kept' },
   seed: { type: 'integer', min: 0, max: 4_294_967_295, help: 'otherwise a random one, which is printed' },
 } as const satisfies FlagSpecs;
 
@@ -26,6 +38,8 @@ await main({
   commands: {
     edge: 'idempotency at the edge: throughput, latency, CPU, hot keys',
     relay: 'from the outbox to Kafka: throughput, latency, CPU, lag, beside a ceiling, a baseline and a peer',
+    inbox: 'from Kafka to charges: throughput, CPU, the dedup store, its expiry, latency, beside the textbook',
+    'inbox-keys': 'the dedup store at --keys, in a directory that is kept: a fill that was broken off goes on',
   },
   flags,
   run: bench,
@@ -40,6 +54,16 @@ async function bench({ command: name, flags: given, output, signal }: Context<ty
   // A part must not take the place of the whole.
   const directory = given.out ?? (given.only === undefined ? resultsOf(name, size) : undefined);
   const call = { command, seed, directory };
+  if (name === 'inbox-keys') {
+    const { keys, data } = given;
+    const again = `${command} --keys=${keys} --data=${data}`;
+    const paths = { data: resolve(data), directory: given.out ?? resultsOf(name, 'full') };
+    return benchKeys({ ...call, ...paths, command: again, keys, targets: inboxTargets }, output, signal);
+  }
+  if (name === 'inbox') {
+    const only = given.only === undefined ? inboxCaseNames : casesFrom(given.only, inboxCaseNames);
+    return benchInbox({ ...call, scale: inboxScales[size], only, targets: inboxTargets }, output, signal);
+  }
   if (name === 'relay') {
     const only = given.only === undefined ? relayCaseNames : casesFrom(given.only, relayCaseNames);
     return benchRelay({ ...call, scale: relayScales[size], only, targets: relayTargets }, output, signal);

@@ -112,12 +112,13 @@ export async function append(
   topic: string,
   aggregate: string,
   payload: object,
+  type = 'changed',
 ): Promise<void> {
   await client.query(
     `INSERT INTO twiceproof.outbox (shard, topic, aggregate_id, msg_id, event_type, payload)
-     SELECT (hashtextextended($2 COLLATE "C", 0) & 9223372036854775807) % shards, $1, $2, $3, 'changed', $4
+     SELECT (hashtextextended($2 COLLATE "C", 0) & 9223372036854775807) % shards, $1, $2, $3, $5, $4
      FROM twiceproof.settings`,
-    [topic, aggregate, newId(), Buffer.from(JSON.stringify(payload))],
+    [topic, aggregate, newId(), Buffer.from(JSON.stringify(payload)), type],
   );
 }
 

@@ -1,5 +1,8 @@
+import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { contentType, type Metrics } from './metrics.ts';
+import { Refusal } from './program.ts';
 
 export interface AdminOptions {
   metrics: Metrics;
@@ -28,4 +31,16 @@ export function createAdminServer({ metrics, ready }: AdminOptions): Server {
       .then(([status, text]) => response.writeHead(status, { 'content-type': contentType }).end(text))
       .catch(() => response.destroy());
   });
+}
+
+/** Answers where it is. */
+export async function listenAdmin(server: Server, port: number): Promise<string> {
+  try {
+    await once(server.listen(port, '127.0.0.1'), 'listening');
+  } catch (cause) {
+    const { code } = cause as NodeJS.ErrnoException;
+    if (code !== 'EADDRINUSE') throw cause;
+    throw new Refusal(`Port ${port} is taken.`, 'Choose another by --admin-port; 0 takes a free one.');
+  }
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }

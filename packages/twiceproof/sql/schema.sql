@@ -7,6 +7,33 @@ TABLE answers
   answers_pkey PRIMARY KEY (id)
 CREATE UNIQUE INDEX answers_pkey ON :schema.answers USING btree (id)
 
+TABLE held
+  seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY
+  consumer text NOT NULL
+  kind text NOT NULL
+  blocks_key boolean NOT NULL
+  aggregate_id text
+  msg_id uuid
+  content_hash bigint NOT NULL
+  topic text NOT NULL
+  topic_id text NOT NULL
+  partition integer NOT NULL
+  record_offset bigint
+  record_key bytea
+  record_headers json NOT NULL
+  record_value bytea NOT NULL
+  reason text NOT NULL
+  held_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
+  asked text
+  held_asked_check CHECK ((asked = ANY (ARRAY['redrive'::text, 'release'::text])))
+  held_kind_check CHECK ((kind = ANY (ARRAY['parked'::text, 'dead'::text, 'late'::text, 'future'::text, 'altered'::text, 'unreadable'::text])))
+  held_pkey PRIMARY KEY (seq)
+CREATE INDEX held_asked ON :schema.held USING btree (consumer, seq) WHERE (asked IS NOT NULL)
+CREATE INDEX held_key ON :schema.held USING btree (consumer, aggregate_id, seq)
+CREATE UNIQUE INDEX held_message ON :schema.held USING btree (consumer, msg_id, content_hash) WHERE (kind = ANY (ARRAY['late'::text, 'future'::text, 'altered'::text]))
+CREATE UNIQUE INDEX held_pkey ON :schema.held USING btree (seq)
+CREATE UNIQUE INDEX held_record ON :schema.held USING btree (consumer, topic_id, partition, record_offset, content_hash) WHERE (kind = 'unreadable'::text)
+
 TABLE idempotency_keys
   key_hash uuid NOT NULL
   id bigint NOT NULL GENERATED ALWAYS AS IDENTITY
@@ -22,6 +49,41 @@ TABLE idempotency_keys
   created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
   idempotency_keys_pkey PRIMARY KEY (key_hash)
 CREATE UNIQUE INDEX idempotency_keys_pkey ON :schema.idempotency_keys USING btree (key_hash)
+
+TABLE inbox PARTITION BY RANGE (msg_id)
+  msg_id uuid NOT NULL
+  consumer text NOT NULL
+  content_hash bigint NOT NULL
+  processed_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
+  inbox_pkey PRIMARY KEY (msg_id, consumer)
+CREATE UNIQUE INDEX inbox_pkey ON ONLY :schema.inbox USING btree (msg_id, consumer)
+
+TABLE inbox_bounds
+  only_row boolean NOT NULL DEFAULT true
+  floor uuid NOT NULL
+  ceiling uuid NOT NULL
+  inbox_bounds_check CHECK ((floor <= ceiling))
+  inbox_bounds_only_row_check CHECK (only_row)
+  inbox_bounds_pkey PRIMARY KEY (only_row)
+CREATE UNIQUE INDEX inbox_bounds_pkey ON :schema.inbox_bounds USING btree (only_row)
+
+TABLE inbox_position WITH {fillfactor=50}
+  consumer text NOT NULL
+  topic_id text NOT NULL
+  partition integer NOT NULL
+  topic text NOT NULL
+  next_offset bigint NOT NULL
+  updated_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
+  inbox_position_pkey PRIMARY KEY (consumer, topic_id, partition)
+CREATE UNIQUE INDEX inbox_position_pkey ON :schema.inbox_position USING btree (consumer, topic_id, partition)
+
+TABLE late_settled
+  msg_id uuid NOT NULL
+  consumer text NOT NULL
+  content_hash bigint NOT NULL
+  settled_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
+  late_settled_pkey PRIMARY KEY (msg_id, consumer)
+CREATE UNIQUE INDEX late_settled_pkey ON :schema.late_settled USING btree (msg_id, consumer)
 
 TABLE migrations
   number integer NOT NULL

@@ -100,6 +100,22 @@ export const errorTable = {
     retryable: false,
     todo: 'Somebody deleted or changed rows of the outbox that were not published. It is a log: use `twiceproof outbox prune`, and nothing else.',
   },
+  TP_INBOX_EXPIRED: {
+    retryable: true,
+    todo: 'Nothing: run the transaction again (`transaction` does). The inbox forgot its oldest part at this moment, and the message will be told late.',
+  },
+  TP_HORIZON: {
+    retryable: false,
+    todo: 'Keep ids in the inbox for longer than a message can come again (`--dedup-ttl`), or let the topic keep messages for less long.',
+  },
+  TP_HANDLER: {
+    retryable: false,
+    todo: "The consumer's handler failed for good on this message. Mend the handler or the data, then `twiceproof held redrive` or `release`; or `drop` it on purpose.",
+  },
+  TP_NOT_REDRIVEN: {
+    retryable: false,
+    todo: 'The held message stays where it is; the message says why. `twiceproof held drop` gives it up on purpose.',
+  },
   TP_OPTION: {
     retryable: false,
     todo: 'Correct the option that the message names.',

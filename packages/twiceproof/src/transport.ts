@@ -16,6 +16,11 @@ export interface Transport {
    * nothing. Rejects when that cannot be found out now (no broker, no right to ask).
    */
   topicProblems?(topics: readonly string[], needs: TopicNeeds): Promise<TopicProblem[]>;
+  /**
+   * Feature `times`. How long the broker keeps what it keeps: of several topics the longest, of several brokers too. Rejects
+   * when that cannot be found out now (no such topic, no broker, no right to ask): a guess could be too short.
+   */
+  topicTimes?(topics: readonly string[]): Promise<BrokerTimes>;
   /** Closes every publisher and subscription that it made. Bounded in time, also when the broker is gone. */
   close(): Promise<void>;
 }
@@ -26,8 +31,9 @@ export interface Transport {
  * - `pause`: one lane can be paused while the others go on
  * - `assignment`: lanes are shared out among the members of a group, and move
  * - `topics`: it can say what is wrong with a topic before anything is published (`topicProblems`)
+ * - `times`: it can say how long records are kept (`topicTimes`)
  */
-export type TransportFeature = 'positions' | 'seek' | 'pause' | 'assignment' | 'topics';
+export type TransportFeature = 'positions' | 'seek' | 'pause' | 'assignment' | 'topics' | 'times';
 
 export interface TopicNeeds {
   /** Of the largest record that will be published, with its key, its headers and what the protocol adds to them. */
@@ -45,6 +51,17 @@ export interface TopicProblem {
   kind: 'missing' | 'compacted' | 'small' | 'weak';
   /** In words, with the setting and its value. */
   detail: string;
+}
+
+export interface BrokerTimes {
+  /** Of the topic with the longest; Infinity if it deletes nothing by age. */
+  retentionMs: number;
+  /** The broker deletes whole segments, by their newest record. */
+  segmentMs: number;
+  /** How often it looks for what to delete. */
+  checkIntervalMs: number;
+  /** A group that is away for longer begins anew. */
+  offsetsRetentionMs: number;
 }
 
 export interface OutgoingRecord {

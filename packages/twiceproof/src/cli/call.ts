@@ -33,6 +33,10 @@ const flags = {
   'retention-hours': { value: 'N', help: 'how long published rows are kept (default 168)' },
   'partition-xids': { value: 'N', help: 'how many transaction ids a partition is for (default 10000000)' },
   'max-wait-ms': { value: 'N', help: 'how long writers may have to wait at a time (default 500)' },
+  consumer: { value: 'NAME', help: 'only what this consumer holds' },
+  kind: { value: 'KIND', help: 'only of this kind: parked, dead, late, future, altered or unreadable' },
+  key: { value: 'ID', help: 'only of this key' },
+  'wait-ms': { value: 'N', help: 'how long to wait for the running consumer (default 10000)' },
   'timeout-seconds': { value: 'N', help: 'give up after this time (default 60)' },
   json: { help: 'one JSON object on stdout' },
   help: { help: 'this text' },
@@ -42,7 +46,7 @@ export type FlagName = keyof typeof flags;
 
 export interface Command {
   summary: string;
-  /** Of the word that has to follow the command, if any. */
+  /** Of the word that has to follow the command, if any; `...` at its end: one or more. */
   word?: string;
   /** Besides --json and --help. */
   flags: readonly FlagName[];
@@ -59,6 +63,7 @@ export interface Call {
   schema: string | undefined;
   json: boolean;
   word: string;
+  words: readonly string[];
   has(flag: FlagName): boolean;
   text(flag: FlagName): string | undefined;
   required(flag: FlagName): string;
@@ -93,7 +98,7 @@ export function createCall(
   const unknown = [...given.keys()].filter((name) => !allowed.includes(name));
   if (unknown.length > 0) throw new WrongCall(`this command takes no --${unknown.join(', no --')}`);
   const [word = '', ...more] = command.word === undefined ? ['', ...words] : words;
-  if (more.length > 0) throw new WrongCall(`unexpected '${more.join(' ')}'`);
+  if (more.length > 0 && !command.word?.endsWith('...')) throw new WrongCall(`unexpected '${more.join(' ')}'`);
   if (command.word !== undefined && !word) throw new WrongCall(`${command.word} is needed`);
   const began = performance.now();
   let spokeAt = began;
@@ -110,6 +115,7 @@ export function createCall(
     schema: text('schema'),
     json,
     word,
+    words: [word, ...more],
     has: (flag) => given.has(flag),
     text,
     required(flag) {

@@ -4,15 +4,21 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
+import { createConsumer } from '../consumer/consumer.ts';
+import { createInboxKeeper } from '../consumer/inbox-keeper.ts';
 import { createKeySweeper } from '../edge/key-sweeper.ts';
 import { handlerOperation } from '../edge/operation.ts';
 import { createPendingGuard } from '../edge/pending-guard.ts';
+import { createHeld } from '../inbox/held.ts';
 import { createOutbox } from '../outbox/append.ts';
 import { countPending, oldestPending } from '../outbox/pending.ts';
 import { dropParked, parkedKeys, releaseParked } from '../sources/parked.ts';
 import { endStuckRelays } from '../sources/poll-statements.ts';
 import { createPollSource } from '../sources/poll.ts';
 import { transaction } from '../transaction.ts';
+import { createMemoryBroker } from '../transports/memory.ts';
+import { uuidv7 } from '../uuid.ts';
+import { toRecord } from '../wire.ts';
 import { grants, rolesSql } from './roles.ts';
 
 const { url } = await testDatabase();
@@ -91,13 +97,14 @@ test('wrong calls say what is wrong, and exit with 2; a database that is away, w
 
 test('help: of all, and of each command with its flags', () => {
   const all = twiceproof(['--help']).stdout;
-  const names = [...all.matchAll(/^ {2}((?:outbox )?[a-z]+)/gm)].map(([, name]) => name!);
+  const names = [...all.matchAll(/^ {2}((?:outbox |held )?[a-z]+)/gm)].map(([, name]) => name!);
   assert.deepEqual(names, [
     'migrate',
     'sql',
     ...['pending', 'parked', 'release', 'drop', 'prune', 'republish', 'repair', 'reshard'].map(
       (name) => `outbox ${name}`,
     ),
+    ...['list', 'show', 'redrive', 'release', 'drop'].map((name) => `held ${name}`),
   ]);
   for (const name of names.slice(2)) {
     const { status, stdout } = twiceproof([...name.split(' '), '--help']);
@@ -148,6 +155,59 @@ async function useAsRelay(relay: pg.Pool): Promise<void> {
   assert.deepEqual(await dropParked(relay, { aggregateId: '3' }), { outcome: 'dropped', messages: 1 });
 }
 
+/** All that a consumer does, and what an operator does for it: accept, hold, settle, write its position, redrive, drop. */
+async function useAsConsumer(consumerPool: pg.Pool): Promise<void> {
+  const broker = createMemoryBroker();
+  broker.createTopic('t', { partitions: 1 });
+  const ids = [uuidv7(), uuidv7(), uuidv7(), uuidv7(Date.now() - 1e10), uuidv7(Date.now() - 1e10)];
+  const records = ids.map((id, n) => {
+    const message = { topic: 't', aggregateId: `${n}`, type: 'x', payload: Buffer.from(`${n}`) };
+    return toRecord({ ...message, id, createdAt: new Date() }, '/x');
+  });
+  await broker
+    .transport()
+    .publisher()
+    .publish([...records, records[0]!]);
+  const stopping = new AbortController();
+  const held = createHeld();
+  let isBroken = true;
+  let isDone = false;
+  const handler = {
+    each: async (_: unknown, { aggregateId }: { aggregateId: string }) => {
+      if (isBroken && aggregateId !== '0') throw new Error('no');
+    },
+  };
+  const troubles: unknown[] = [];
+  const running = createConsumer({
+    ...{ pool: consumerPool, transport: broker.transport(), name: 'c', topics: ['t'], handler, wishesEveryMs: 10 },
+    observe: () => (isDone = true),
+    onTrouble: (error) => troubles.push(error),
+  }).run(stopping.signal);
+  const wait = async (isSo: () => boolean | Promise<boolean>): Promise<void> => {
+    while (!(await isSo())) await new Promise((resolve) => setTimeout(resolve, 5));
+  };
+  await wait(() => isDone);
+  isBroken = false;
+  const rows = await transaction(consumerPool, (tx) => held.list(tx));
+  assert.deepEqual(
+    rows.map(({ kind }) => kind),
+    ['parked', 'parked', 'late', 'late'],
+  );
+  await transaction(consumerPool, (tx) => held.ask(tx, [rows[0]!.seq, rows[2]!.seq], 'redrive'));
+  await transaction(consumerPool, (tx) => held.ask(tx, [rows[1]!.seq], 'release'));
+  await wait(async () => (await transaction(consumerPool, (tx) => held.list(tx))).length === 1);
+  await transaction(consumerPool, async (tx) => {
+    const row = await held.take(tx, rows[3]!.seq);
+    await held.settleLate(tx, { ...row!, id: row!.id! });
+  });
+  stopping.abort();
+  await running;
+  assert.ok(
+    troubles.every((error) => String(error).includes('TP_HANDLER')),
+    String(troubles[0]),
+  );
+}
+
 test('each role can do its work with what it is granted, and has nothing else', async () => {
   twiceproof(['migrate']);
   await pool.query(rolesSql());
@@ -196,6 +256,23 @@ test('each role can do its work with what it is granted, and has nothing else', 
     await assert.rejects(relay.query(forbidden), { code: '42501' }, forbidden);
   }
   await relay.end();
+
+  await createInboxKeeper({ pool, ttlMs: 3_600_000 }).runOnce();
+  const consumer = as('tp_consumer');
+  await useAsConsumer(consumer);
+  for (const forbidden of [
+    'DELETE FROM twiceproof.inbox',
+    'UPDATE twiceproof.inbox SET content_hash = 0',
+    'UPDATE twiceproof.inbox_bounds SET floor = floor',
+    'DELETE FROM twiceproof.inbox_position',
+    'DELETE FROM twiceproof.late_settled',
+    'SELECT 1 FROM twiceproof.outbox',
+  ]) {
+    await assert.rejects(consumer.query(forbidden), { code: '42501' }, forbidden);
+  }
+  // Forgetting is for the owner.
+  await assert.rejects(createInboxKeeper({ pool: consumer, ttlMs: 60_000 }).runOnce(), { code: '42501' });
+  await consumer.end();
 
   const sweeper = as('tp_sweeper');
   await createKeySweeper({ pool: sweeper }).runOnce();

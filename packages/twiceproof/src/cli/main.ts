@@ -3,14 +3,25 @@
 import { TwiceproofError } from '../errors.ts';
 import { quotedSchema } from '../schema-name.ts';
 import { commandHelp, createCall, exitCodes, parse, WrongCall, type Command } from './call.ts';
+import { heldCommands } from './held.ts';
 import { migrateCommand, sqlCommand } from './migrate.ts';
 import { outboxCommands } from './outbox.ts';
+
+/** Commands of two words, by the first of them. */
+const groups: Readonly<Record<string, Readonly<Record<string, Command>>>> = {
+  outbox: outboxCommands,
+  held: heldCommands,
+};
 
 /** By the words that name them. */
 const commands: Readonly<Record<string, Command>> = {
   migrate: migrateCommand,
   sql: sqlCommand,
-  ...Object.fromEntries(Object.entries(outboxCommands).map(([name, command]) => [`outbox ${name}`, command])),
+  ...Object.fromEntries(
+    Object.entries(groups).flatMap(([group, those]) =>
+      Object.entries(those).map(([name, command]) => [`${group} ${name}`, command]),
+    ),
+  ),
 };
 
 process.exitCode = await main(process.argv.slice(2));
@@ -34,8 +45,9 @@ async function main(args: readonly string[]): Promise<number> {
 }
 
 function unknownCommand([first = '', second = '']: readonly string[]): string {
-  const known = first === 'outbox' ? Object.keys(outboxCommands) : ['migrate', 'sql', 'outbox'];
-  const given = first === 'outbox' ? second : first;
+  const group = Object.hasOwn(groups, first) ? groups[first] : undefined;
+  const known = Object.keys(group ?? { migrate: '', sql: '', ...groups });
+  const given = group ? second : first;
   return given ? `there is no command '${given}': ${known.join(', ')}` : `a command is needed: ${known.join(', ')}`;
 }
 

@@ -2,7 +2,10 @@ import { quotedSchema } from '../schema-name.ts';
 
 /**
  * The least that each program needs, by role. Nobody but the migrator may change a row of the outbox: it is a log.
- * Business tables are yours to grant.
+ * Business tables are yours to grant. A consumer that also sends needs `tp_app` besides.
+ *
+ * The keeper of the inbox makes and drops partitions, and the server lets nobody do so but the owner of the table: it runs
+ * as the migrator, or as a member of its role. Consumers need no right to the partitions: theirs to the whole is enough.
  */
 export const grants: Readonly<Record<string, readonly string[]>> = {
   tp_app: [
@@ -23,6 +26,15 @@ export const grants: Readonly<Record<string, readonly string[]>> = {
     'SELECT ON outbox_pending',
     'SELECT ON outbox_places',
   ],
+  // Also for operators: `twiceproof held`.
+  tp_consumer: [
+    'SELECT ON settings',
+    'SELECT ON inbox_bounds',
+    'SELECT, INSERT ON inbox',
+    'SELECT, INSERT, UPDATE ON inbox_position',
+    'SELECT, INSERT, UPDATE, DELETE ON held',
+    'SELECT, INSERT ON late_settled',
+  ],
   tp_sweeper: ['SELECT, DELETE ON idempotency_keys', 'SELECT, DELETE ON answers'],
   tp_audit: [
     'SELECT ON outbox',
@@ -34,6 +46,11 @@ export const grants: Readonly<Record<string, readonly string[]>> = {
     'SELECT ON idempotency_keys',
     'SELECT ON answers',
     'SELECT ON migrations',
+    'SELECT ON inbox_bounds',
+    'SELECT ON inbox',
+    'SELECT ON inbox_position',
+    'SELECT ON held',
+    'SELECT ON late_settled',
   ],
 };
 

@@ -155,6 +155,22 @@ export const publishingCases: TransportCase[] = [
     },
   },
   {
+    name: 'how long records are kept can be known, and is not guessed for a topic that is not there',
+    features: ['times'],
+    async run(kit) {
+      const topic = await kit.harness.createTopic({ partitions: 1 });
+      const times = await kit.transport().topicTimes!([topic]);
+      assert.deepEqual(Object.keys(times).toSorted(), [
+        'checkIntervalMs',
+        'offsetsRetentionMs',
+        'retentionMs',
+        'segmentMs',
+      ]);
+      for (const [name, ms] of Object.entries(times)) assert.ok(ms > 0, `${name} is ${ms}`);
+      await assert.rejects(kit.transport().topicTimes!([topic, `${topic}-unknown`]), { code: 'TP_TOPIC_UNKNOWN' });
+    },
+  },
+  {
     name: 'calls for different keys may overlap',
     async run(kit) {
       const topic = await kit.harness.createTopic({ partitions: 3 });

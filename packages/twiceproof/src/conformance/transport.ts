@@ -76,6 +76,7 @@ function missingFeature(harness: TransportHarness, needed: readonly TransportFea
 async function assertNotOffered(harness: TransportHarness, feature: TransportFeature): Promise<void> {
   await using kit = createKit(harness);
   if (feature === 'topics') return assert.equal(kit.transport().topicProblems, undefined);
+  if (feature === 'times') return assert.equal(kit.transport().topicTimes, undefined);
   const topic = await harness.createTopic({ partitions: 1 });
   const subscription = await kit.subscribe({ topics: [topic] });
   await kit.publish([{ topic, key: 'k', value: Buffer.from('v') }]);

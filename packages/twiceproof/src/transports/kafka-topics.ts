@@ -1,5 +1,6 @@
 import { Admin, ConfigResourceTypes } from '@platformatic/kafka';
-import type { TopicNeeds, TopicProblem } from '../transport.ts';
+import { TwiceproofError } from '../errors.ts';
+import type { BrokerTimes, TopicNeeds, TopicProblem } from '../transport.ts';
 import { discard, within, type ClientFactory } from './kafka-client.ts';
 import { saysUnknownTopic, toTwiceproofError } from './kafka-errors.ts';
 
@@ -22,19 +23,55 @@ interface TopicFacts {
   settings: Record<(typeof settingNames)[number], string>;
 }
 
-/** By a client of its own each time: it is asked once a minute, and one that hangs must not hang for ever. */
 export async function topicProblems(
   clients: ClientFactory,
   topics: readonly string[],
   needs: TopicNeeds,
 ): Promise<TopicProblem[]> {
+  const asking = async (admin: Admin) => Promise.all(topics.map(async (topic) => describe(admin, topic)));
+  const facts = await ask(clients, asking);
+  return topics.flatMap((topic, n) => judge(topic, facts[n], needs));
+}
+
+const topicTimeNames = ['retention.ms', 'segment.ms'] as const;
+const brokerTimeNames = ['log.retention.check.interval.ms', 'offsets.retention.minutes'] as const;
+
+export async function topicTimes(clients: ClientFactory, topics: readonly string[]): Promise<BrokerTimes> {
+  const [ofTopics, ofBrokers] = await ask(clients, async (admin) => {
+    for (const topic of topics) {
+      if (!(await askForTopic(admin, topic))) throw new TwiceproofError('TP_TOPIC_UNKNOWN', topic);
+    }
+    const { brokers } = await admin.metadata({ topics: [], forceUpdate: true });
+    return Promise.all([
+      settingsOf(admin, ConfigResourceTypes.TOPIC, topics, topicTimeNames),
+      // Of each, because they may be set in the file of one alone.
+      settingsOf(admin, ConfigResourceTypes.BROKER, [...brokers.keys()].map(String), brokerTimeNames),
+    ]);
+  });
+  return {
+    retentionMs: longest(ofTopics, 'retention.ms'),
+    segmentMs: longest(ofTopics, 'segment.ms'),
+    checkIntervalMs: longest(ofBrokers, 'log.retention.check.interval.ms'),
+    offsetsRetentionMs: longest(ofBrokers, 'offsets.retention.minutes') * 60_000,
+  };
+}
+
+/** -1 is for ever. What is not told is no time at all: taken for 0 it would make everything too short. */
+function longest<Name extends string>(all: readonly Record<Name, string>[], name: Name): number {
+  const values = all.map((settings) => Number(settings[name] || Number.NaN));
+  if (values.length === 0 || values.some(Number.isNaN)) {
+    throw new TwiceproofError('TP_NOT_AUTHORIZED', `the broker does not tell ${name}`);
+  }
+  return Math.max(...values.map((value) => (value < 0 ? Infinity : value)));
+}
+
+/** By a client of its own each time: it is asked once a minute, and one that hangs must not hang for ever. */
+async function ask<T>(clients: ClientFactory, question: (admin: Admin) => Promise<T>): Promise<T> {
   const admin = new Admin({ ...clients.base(), retries: 2, timeout: askWithinMs / 2 });
   // An 'error' event without a listener ends the process; every failure also comes back from its call.
   admin.on('error', () => {});
   try {
-    const asked = Promise.all(topics.map(async (topic) => describe(admin, topic)));
-    const facts = await within(askWithinMs, 'asking for the topics', asked);
-    return topics.flatMap((topic, n) => judge(topic, facts[n], needs));
+    return await within(askWithinMs, 'asking for the topics', question(admin));
   } catch (error) {
     throw toTwiceproofError(error, 'asking for the topics');
   } finally {
@@ -47,17 +84,23 @@ export async function topicProblems(
 async function describe(admin: Admin, topic: string): Promise<TopicFacts | undefined> {
   const found = await askForTopic(admin, topic);
   if (!found) return undefined;
-  const resource = {
-    resourceType: ConfigResourceTypes.TOPIC,
-    resourceName: topic,
-    configurationKeys: [...settingNames],
-  };
-  const [described] = await admin.describeConfigs({ resources: [resource] });
-  const values = Object.fromEntries((described?.configs ?? []).map(({ name, value }) => [name, value ?? '']));
-  return {
-    replicas: Math.min(...found.partitions.map(({ replicas }) => replicas.length)),
-    settings: values as TopicFacts['settings'],
-  };
+  const [settings] = await settingsOf(admin, ConfigResourceTypes.TOPIC, [topic], settingNames);
+  return { replicas: Math.min(...found.partitions.map(({ replicas }) => replicas.length)), settings: settings! };
+}
+
+/** One for each resource. A setting that is not told is missing, or empty. */
+async function settingsOf<Name extends string>(
+  admin: Admin,
+  resourceType: (typeof ConfigResourceTypes)['TOPIC' | 'BROKER'],
+  resources: readonly string[],
+  names: readonly Name[],
+): Promise<Record<Name, string>[]> {
+  const described = await admin.describeConfigs({
+    resources: resources.map((resourceName) => ({ resourceType, resourceName, configurationKeys: [...names] })),
+  });
+  return described.map(
+    ({ configs }) => Object.fromEntries(configs.map(({ name, value }) => [name, value ?? ''])) as Record<Name, string>,
+  );
 }
 
 /** One question for each topic, because one unknown topic fails the whole question. */

@@ -152,6 +152,7 @@ test('brokers that are not there are said to be unreachable, in bounded time', a
   await withTransport({ bootstrap: '127.0.0.1:1' }, async (transport) => {
     const subscribing = transport.subscribe({ group: 'nobody', topics: ['nothing'] });
     await assert.rejects(subscribing, { code: 'TP_BROKER_UNREACHABLE' });
+    await assert.rejects(transport.topicTimes!(['nothing']), { code: 'TP_BROKER_UNREACHABLE' });
     const outcomes = await transport.publisher().publish([{ topic: 'nothing', key: 'k', value: Buffer.alloc(1) }]);
     assert.equal(outcomes[0]!.outcome, 'unknown');
   });
@@ -186,5 +187,34 @@ test('a call that fails takes nothing from the calls beside it', async () => {
       others.map(() => 1n),
       'each second record stands behind the first',
     );
+  });
+});
+
+test('how long records are kept is what the brokers say; of several topics the longest', async () => {
+  const short = await kafka.createTopic('short', { config: { 'retention.ms': '1000', 'segment.ms': '5000' } });
+  const long = await kafka.createTopic('long', { config: { 'retention.ms': '90000', 'segment.ms': '2000' } });
+  const forEver = await kafka.createTopic('for-ever', { config: { 'retention.ms': '-1' } });
+  const asSet = await kafka.createTopic('as-set');
+  const names = [
+    'log.retention.check.interval.ms',
+    'offsets.retention.minutes',
+    'log.retention.hours',
+    'log.roll.hours',
+  ];
+  const set = await kafka.admin.brokerSettings(names);
+  const hourMs = 3_600_000;
+  const ofBroker = {
+    checkIntervalMs: Number(set['log.retention.check.interval.ms']),
+    offsetsRetentionMs: Number(set['offsets.retention.minutes']) * 60_000,
+  };
+  await withTransport({}, async (transport) => {
+    assert.deepEqual(await transport.topicTimes!([short]), { retentionMs: 1000, segmentMs: 5000, ...ofBroker });
+    assert.deepEqual(await transport.topicTimes!([short, long]), { retentionMs: 90_000, segmentMs: 5000, ...ofBroker });
+    assert.equal((await transport.topicTimes!([long, forEver])).retentionMs, Infinity);
+    assert.deepEqual(await transport.topicTimes!([asSet]), {
+      retentionMs: Number(set['log.retention.hours']) * hourMs,
+      segmentMs: Number(set['log.roll.hours']) * hourMs,
+      ...ofBroker,
+    });
   });
 });

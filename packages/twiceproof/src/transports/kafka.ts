@@ -3,7 +3,7 @@ import type { Publisher, Subscription, Transport } from '../transport.ts';
 import { createClientFactory, type KafkaTransportOptions } from './kafka-client.ts';
 import { createPublisher } from './kafka-publisher.ts';
 import { subscribe } from './kafka-subscription.ts';
-import { topicProblems } from './kafka-topics.ts';
+import { topicProblems, topicTimes } from './kafka-topics.ts';
 
 export type { KafkaTransportOptions } from './kafka-client.ts';
 
@@ -36,7 +36,7 @@ export function kafkaTransport(options: KafkaTransportOptions): Transport {
 
   return {
     name: 'kafka',
-    features: new Set(['positions', 'seek', 'pause', 'assignment', 'topics'] as const),
+    features: new Set(['positions', 'seek', 'pause', 'assignment', 'topics', 'times'] as const),
     publisher: () => tracked(createPublisher(clients, limits)),
     async subscribe(wanted) {
       const subscription = tracked(await subscribe(clients, wanted));
@@ -47,6 +47,7 @@ export function kafkaTransport(options: KafkaTransportOptions): Transport {
       return subscription;
     },
     topicProblems: async (topics, needs) => topicProblems(clients, topics, needs),
+    topicTimes: async (topics) => topicTimes(clients, topics),
     async close() {
       closed = true;
       await Promise.all([...open].map((each) => each.close()));

@@ -1,0 +1,65 @@
+/** What payments does with the events of orders: the business SQL, all of it in the transaction that is given. */
+import type { Handler } from 'twiceproof/consumer';
+import type { Tx } from 'twiceproof/tx';
+import { uuidv7 } from 'twiceproof/uuid';
+import type { ReceivedMessage } from 'twiceproof/wire';
+import { readEvent, type OrderEvent } from './events.ts';
+
+/** Under this name messages are processed once: it must not change. */
+export const consumerName = 'payments';
+
+/** Counted when they are written: what is rolled back and done again counts again. */
+export interface ChargeCounts {
+  charged(count: number): void;
+  /** Of a type that is none of ours. */
+  ignored(count: number): void;
+}
+
+export function chargeOrders(shape: 'set' | 'each', counts: ChargeCounts): Handler {
+  const apply = async (tx: Tx, messages: readonly ReceivedMessage[]): Promise<void> => {
+    const events = messages.flatMap((message) => readEvent(message) ?? []);
+    const created = events.filter(({ amount_cents }) => amount_cents !== undefined);
+    counts.ignored(messages.length - events.length);
+    counts.charged(created.length);
+    if (created.length > 0) await insertCharges(tx, created);
+    if (events.length > 0) await writeEffects(tx, events);
+  };
+  return shape === 'set' ? { set: apply } : { each: async (tx, message) => apply(tx, [message]) };
+}
+
+/** In the order of their orders, as every other transaction does: so no two wait for each other. */
+async function insertCharges(tx: Tx, created: readonly OrderEvent[]): Promise<void> {
+  await tx.query(
+    `INSERT INTO charges (charge_id, order_id, amount_cents)
+     SELECT charge_id, order_id, amount_cents
+     FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS c (charge_id, order_id, amount_cents) ORDER BY order_id`,
+    [
+      created.map(() => uuidv7()),
+      created.map(({ order_id }) => order_id),
+      created.map(({ amount_cents }) => amount_cents),
+    ],
+  );
+}
+
+/** An order may come several times in one call: its effects in their order, and of its states the newest. */
+async function writeEffects(tx: Tx, events: readonly OrderEvent[]): Promise<void> {
+  await tx.query(
+    `WITH events AS MATERIALIZED (
+       SELECT * FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[]) WITH ORDINALITY
+         AS e (msg_id, order_id, status, version, n)),
+     states AS (
+       INSERT INTO order_states AS known (order_id, status, version)
+       SELECT DISTINCT ON (order_id) order_id, status, version FROM events ORDER BY order_id, version DESC
+       ON CONFLICT (order_id) DO UPDATE SET status = excluded.status, version = excluded.version
+         WHERE excluded.version > known.version)
+     INSERT INTO effects (consumer, msg_id, order_id, version)
+     SELECT $1, msg_id, order_id, version FROM events ORDER BY n`,
+    [
+      consumerName,
+      events.map(({ msg_id }) => msg_id),
+      events.map(({ order_id }) => order_id),
+      events.map(({ status }) => status),
+      events.map(({ version }) => version),
+    ],
+  );
+}

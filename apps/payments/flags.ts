@@ -1,0 +1,118 @@
+import type { Flags, FlagSpecs } from '@twiceproof/program';
+
+const maxMs = 3_600_000;
+
+export const flags = {
+  'database-url': { type: 'string', env: 'DATABASE_URL', help: 'the Postgres that holds charges and inbox' },
+  brokers: { type: 'string', env: 'KAFKA_BROKERS', help: 'host:port of one or more brokers, with commas between' },
+  topics: { type: 'string', default: 'order.events', help: 'that it consumes, with commas between' },
+  group: { type: 'string', default: 'payments', help: 'of the brokers; it may change, and nothing is done twice' },
+  batch: { type: 'integer', default: 500, min: 1, max: 10_000, help: 'messages in one transaction, at most' },
+  workers: { type: 'integer', default: 2, min: 1, max: 64, help: 'partitions that are worked on at once' },
+  shape: {
+    type: 'choice',
+    choices: ['set', 'each'],
+    default: 'set',
+    help: 'statements for all of a batch, or for each',
+  },
+  'dedup-ttl': {
+    type: 'string',
+    help: 'how long ids are remembered, such as 9d, 36h or 90s; by default the horizon and one partition more',
+  },
+  'replay-window': { type: 'string', help: 'how far back operators may replay, if that is more than the brokers keep' },
+  'outbox-wait': { type: 'string', default: '24h', help: 'the longest that a message may wait in the outbox' },
+  'partition-width': { type: 'string', default: '1d', help: 'of the inbox: it forgets by whole partitions' },
+  'unsafe-ttl': {
+    type: 'boolean',
+    help: 'EXPERIMENT: takes any --dedup-ttl, and runs messages that are older, though they may have run before',
+  },
+  'hold-late': { type: 'boolean', help: 'EXPERIMENT: with --unsafe-ttl: older messages are held all the same' },
+  'no-unique-charge': {
+    type: 'boolean',
+    help: 'EXPERIMENT: without the constraint that an order has one charge: the inbox stands alone',
+  },
+  'dup-rate': {
+    type: 'string',
+    default: '0',
+    help: 'EXPERIMENT: the share of messages that are delivered again, 0 to 1',
+  },
+  seed: { type: 'integer', default: 1, min: 1, max: 2_147_483_647, help: 'of --dup-rate' },
+  'stalled-ms': {
+    type: 'integer',
+    default: 60_000,
+    min: 100,
+    max: maxMs,
+    help: 'for which a batch may be under way, before it is not ready',
+  },
+  'admin-port': {
+    type: 'integer',
+    default: 9466,
+    min: 0,
+    max: 65_535,
+    help: '/metrics, /livez, /readyz; 0 for a free one',
+  },
+  'grace-ms': {
+    type: 'integer',
+    default: 20_000,
+    min: 0,
+    max: maxMs,
+    help: 'for the batches under way when told to stop',
+  },
+} as const satisfies FlagSpecs;
+
+export type PaymentsFlags = Flags<typeof flags>;
+
+const durations = ['dedup-ttl', 'replay-window', 'outbox-wait', 'partition-width'] as const;
+
+export function flagProblems(given: Partial<PaymentsFlags>): string[] {
+  const { topics, 'dup-rate': rate, 'unsafe-ttl': unsafe, 'hold-late': holds, 'dedup-ttl': ttl } = given;
+  return [
+    ...durations.flatMap((name) => {
+      const text = given[name];
+      if (text === undefined || msOf(text) !== undefined) return [];
+      return [`--${name} is a time such as 9d, 36h, 5m, 90s or 500ms, not '${text}'`];
+    }),
+    ...(topics !== undefined && namesIn(topics).length === 0 ? ['--topics names no topic'] : []),
+    ...(rate !== undefined && !isShare(rate) ? [`--dup-rate is a number from 0 to 1, not '${rate}'`] : []),
+    ...(holds && !unsafe ? ['--hold-late is for --unsafe-ttl; without that late messages are held anyway'] : []),
+    ...(unsafe && ttl === undefined ? ['--unsafe-ttl needs a --dedup-ttl: the one that is computed is safe'] : []),
+  ];
+}
+
+/** What makes it do harm, or do things twice on purpose. Refused in production. */
+export function experimentsIn(given: PaymentsFlags): string[] {
+  return [
+    ...(given['unsafe-ttl'] && !given['hold-late']
+      ? ['--unsafe-ttl: messages older than the inbox remembers are run, and may charge an order twice']
+      : []),
+    ...(given['unsafe-ttl'] && given['hold-late']
+      ? [
+          '--unsafe-ttl --hold-late: the inbox may forget messages that can come again, and holds them for a person then',
+        ]
+      : []),
+    ...(given['no-unique-charge'] ? ['--no-unique-charge: the database takes a second charge of an order'] : []),
+    ...(Number(given['dup-rate']) > 0
+      ? [`--dup-rate=${given['dup-rate']} --seed=${given.seed}: messages are delivered again on purpose`]
+      : []),
+  ];
+}
+
+const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
+
+/** Undefined where it is no time, or none at all. */
+export function msOf(text: string): number | undefined {
+  const [, count, unit] = /^(\d{1,9})(ms|s|m|h|d)$/.exec(text) ?? [];
+  if (count === undefined) return undefined;
+  return Number(count) * units[unit as keyof typeof units] || undefined;
+}
+
+function isShare(text: string): boolean {
+  return /^(0|1|0?\.\d+)$/.test(text);
+}
+
+export function namesIn(list: string): string[] {
+  return list
+    .split(',')
+    .map((name) => name.trim())
+    .filter((name) => name !== '');
+}

@@ -1,0 +1,91 @@
+/**
+ * `npm run bench -- inbox`: what the inbox reaches and costs. The same servers for all; what is compared takes turns within
+ * each round, so that whatever drifts on this machine hits all of it alike.
+ */
+import { startWorld, type Database, type World } from '../relay/world.ts';
+import type { CaseName, InboxScale } from './cases.ts';
+import { fillTopics, runConsume, type ConsumeRound, type Topics } from './consuming.ts';
+import { runExpiry, type ExpiryRound } from './expiry.ts';
+import { measureKeys, storeName, storeSpecs, type KeysRound, type Store } from './keys.ts';
+import { latencyRates, measureLatency, type LatencyRound } from './latency.ts';
+import { fillStore } from './store.ts';
+
+export interface InboxRound {
+  consume?: ConsumeRound;
+  keys?: KeysRound;
+  expiry?: ExpiryRound;
+  latency?: LatencyRound;
+}
+
+export interface InboxOptions {
+  scale: InboxScale;
+  only: readonly CaseName[];
+  seed: number;
+  signal: AbortSignal;
+  progress(text: string): void;
+}
+
+export interface InboxRounds {
+  rounds: InboxRound[];
+  versions: { postgres: string; kafka?: string };
+}
+
+export async function runInbox(options: InboxOptions): Promise<InboxRounds> {
+  const { scale, only, seed, signal, progress } = options;
+  const world = await startWorld(seed, signal);
+  try {
+    if (only.includes('consume')) progress(`bench: filling three topics with ${scale.consume.messages} messages each`);
+    const topics = only.includes('consume') ? await fillTopics(world, scale.consume, signal) : undefined;
+    const stores = only.includes('keys') ? await fillStores(world, options) : [];
+    const rounds: InboxRound[] = [];
+    for (let round = 1; round <= scale.rounds; round += 1) {
+      const say = (text: string): void => progress(`bench: round ${round} of ${scale.rounds}, ${text}`);
+      rounds.push(await runRound({ ...options, world, topics, stores, say }));
+    }
+    return { rounds, versions: { postgres: world.postgres.version, kafka: world.kafka.version } };
+  } finally {
+    await world.close();
+  }
+}
+
+async function fillStores(world: World, { scale, signal, progress }: InboxOptions): Promise<Store[]> {
+  const stores: Store[] = [];
+  for (const spec of storeSpecs(scale.keys)) {
+    const { client }: Database = await world.database({ shape: 'ours', shards: 1 }, 0);
+    await fillStore(client, spec, { signal, progress: (text) => progress(`bench: ${text}`) });
+    stores.push({ ...spec, name: storeName(spec), client });
+  }
+  return stores;
+}
+
+interface RoundContext extends InboxOptions {
+  world: World;
+  topics: Topics | undefined;
+  stores: readonly Store[];
+  say(text: string): void;
+}
+
+async function runRound(context: RoundContext): Promise<InboxRound> {
+  const { world, scale, only, topics, stores, signal, say } = context;
+  const round: InboxRound = {};
+  if (topics) round.consume = await runConsume({ world, scale: scale.consume, topics, signal, say });
+  if (stores.length > 0) {
+    round.keys = await measureKeys(stores, scale.keys.batches, signal);
+    const each = Object.entries(round.keys).map(([name, run]) => `${name} ${run.insertP99Us} us`);
+    say(`keys, p99 of 500: ${each.join(', ')}`);
+  }
+  if (only.includes('expiry')) {
+    signal.throwIfAborted();
+    round.expiry = await runExpiry({ world, scale: scale.expiry, signal });
+    const { small, large, loaded, open } = round.expiry;
+    const longest = `longest accept ${loaded.longestAcceptMs} ms, beside an open transaction ${open.longestAcceptMs} ms`;
+    say(`expiry: ${small.expiryMs} ms and ${large.expiryMs} ms, DELETE ${large.deleteMs} ms; ${longest}`);
+  }
+  if (only.includes('latency')) {
+    signal.throwIfAborted();
+    round.latency = await measureLatency({ world, scale: scale.latency, signal });
+    const each = latencyRates.map((rate) => `p99 ${round.latency?.rates[rate]?.p99Ms} ms at ${rate}/s`);
+    say(`latency: ${each.join(', ')}`);
+  }
+  return round;
+}

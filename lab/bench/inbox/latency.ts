@@ -1,0 +1,188 @@
+/**
+ * From the commit of an order to the commit of its charge: a writer, a real relay, three brokers, real payments. The time is
+ * what payments itself says, over the measured phases only.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import { startServing } from '../children.ts';
+import { coresBetween, readCpu, type CpuReading } from '../cpu.ts';
+import { rounded } from '../measure.ts';
+import { bucketsOf, percentileBetween, type Buckets } from '../relay/metrics.ts';
+import { beginningsMs, phasesText, rowsOf, type Phase } from '../relay/phases.ts';
+import { startRelay } from '../relay/programs.ts';
+import type { Database, World } from '../relay/world.ts';
+import type { LatencyScale } from './cases.ts';
+import { startPayments, type ConsumerProgram } from './programs.ts';
+
+/** Orders a second at which it is judged. */
+export const latencyRates = [1_000, 5_000] as const;
+
+export interface LatencyRun {
+  p50Ms: number;
+  p99Ms: number;
+  /** Microseconds for each order. */
+  cpuUs: { payments: number; relay: number; postgres: number; brokers: number };
+}
+
+export interface LatencyRound {
+  /** By the rate. */
+  rates: Record<string, LatencyRun>;
+  /** Orders that were charged twice or not at all. */
+  wrongCharges: number;
+  writerLatenessP99Ms: number;
+  otherCores: number;
+}
+
+export interface LatencyCall {
+  world: World;
+  scale: LatencyScale;
+  signal: AbortSignal;
+}
+
+type Who = keyof LatencyRun['cpuUs'] | 'writer';
+
+/** A reading of what is cumulative. */
+interface Mark {
+  cpu: CpuReading<Who>;
+  own: Buckets;
+}
+
+const settleS = 1;
+/** After the last order: whoever is not charged by then never will be. */
+const lastWithinMs = 30_000;
+let groups = 0;
+
+export async function measureLatency({ world, scale, signal }: LatencyCall): Promise<LatencyRound> {
+  const phases = latencyRates.flatMap((perSecond, n): Phase[] => [
+    { perSecond, seconds: n === 0 ? scale.warmS : settleS },
+    { perSecond, seconds: scale.measuredS },
+  ]);
+  const running: { stop(): Promise<void> }[] = [];
+  const started = <T extends { stop(): Promise<void> }>(each: T): T => {
+    running.push(each);
+    return each;
+  };
+  const databases: Database[] = [];
+  try {
+    const topic = await world.topic();
+    const newDatabase = async (): Promise<Database> => {
+      const database = await world.database({ shape: 'ours', shards: 1 }, 0);
+      databases.push(database);
+      return database;
+    };
+    const [orders, charges] = [await newDatabase(), await newDatabase()];
+    const relay = started(await startRelay({ world, url: orders.url, topic }, { batch: 500, shards: 1 }));
+    const group = `bench-latency-${(groups += 1)}`;
+    const payments = started(await startPayments({ world, topic, group }, charges, 'set'));
+    const writer = started(await startWriter(orders, topic, phases));
+    const groupsOfCpu = {
+      payments: { pids: [payments.pid] },
+      relay: { pids: [relay.pid] },
+      postgres: { pids: [world.postgres.pid], withChildren: true },
+      brokers: { pids: world.kafka.brokers.map(({ pid }) => pid) },
+      writer: { pids: [writer.pid] },
+    } as const;
+    const mark = async (): Promise<Mark> => ({ cpu: readCpu<Who>(groupsOfCpu), own: await ownLatency(payments) });
+    const marks = await watch({ phases, startMs: writer.startMs, mark, signal });
+    const { latenessP99Ms } = await writer.ended;
+    await untilCharged(payments, rowsOf(phases), signal);
+    return {
+      ...summary(phases, marks, await mark()),
+      wrongCharges: await wrongCharges(charges, rowsOf(phases)),
+      writerLatenessP99Ms: latenessP99Ms,
+    };
+  } finally {
+    await Promise.all(running.map(async (each) => each.stop()));
+    for (const database of databases) await database.drop();
+  }
+}
+
+/** At the beginning of each phase, and at the end of the last. */
+async function watch({
+  phases,
+  startMs,
+  mark,
+  signal,
+}: {
+  phases: readonly Phase[];
+  startMs: number;
+  mark(): Promise<Mark>;
+  signal: AbortSignal;
+}): Promise<Mark[]> {
+  const marks: Mark[] = [];
+  for (const beginMs of beginningsMs(phases)) {
+    const waitMs = startMs + beginMs - Date.now();
+    if (waitMs > 0) await delay(waitMs, undefined, { signal });
+    marks.push(await mark());
+  }
+  return marks;
+}
+
+/** The last phase ends when all of it is charged, or what is slowest would not count. */
+function summary(
+  phases: readonly Phase[],
+  marks: readonly Mark[],
+  atLast: Mark,
+): Pick<LatencyRound, 'rates' | 'otherCores'> {
+  const rates = latencyRates.map((rate, n) => {
+    const phase = 2 * n + 1;
+    const [before, after] = [marks[phase]!, marks[phase + 1]!];
+    const end = phase === phases.length - 1 ? atLast : after;
+    const cores = coresBetween(before.cpu, after.cpu);
+    const us = (share: number): number => rounded((1e6 * share) / rate, 1);
+    const ms = (share: number): number =>
+      rounded(1_000 * (percentileBetween(before.own, end.own, share) ?? Infinity), 1);
+    const { payments, relay, postgres, brokers } = cores;
+    const cpuUs = { payments: us(payments), relay: us(relay), postgres: us(postgres), brokers: us(brokers) };
+    return [String(rate), { p50Ms: ms(0.5), p99Ms: ms(0.99), cpuUs }] as const;
+  });
+  const { others } = coresBetween(marks[1]!.cpu, marks.at(-1)!.cpu);
+  return { rates: Object.fromEntries(rates), otherCores: rounded(others, 2) };
+}
+
+async function ownLatency({ admin }: ConsumerProgram): Promise<Buckets> {
+  const text = await (await fetch(`${admin}/metrics`)).text();
+  return bucketsOf(text, 'payments_commit_to_effect_seconds');
+}
+
+async function untilCharged(payments: ConsumerProgram, orders: number, signal: AbortSignal): Promise<void> {
+  const deadline = performance.now() + lastWithinMs;
+  while ((await payments.consumed()) < orders) {
+    signal.throwIfAborted();
+    if (payments.hasEnded()) throw new Error(`payments has ended: ${payments.said()}`);
+    // How many are missing is a bar.
+    if (performance.now() > deadline) return;
+    await delay(50);
+  }
+}
+
+async function wrongCharges({ client }: Database, expected: number): Promise<number> {
+  const { rows } = await client.query<{ all: number; orders: number }>(
+    'SELECT count(*)::int AS all, count(DISTINCT order_id)::int AS orders FROM charges',
+  );
+  const { all, orders } = rows[0]!;
+  return all - orders + Math.abs(expected - orders);
+}
+
+interface Writer {
+  pid: number;
+  startMs: number;
+  ended: Promise<{ orders: number; latenessP99Ms: number }>;
+  stop(): Promise<void>;
+}
+
+async function startWriter({ url }: Database, topic: string, phases: readonly Phase[]): Promise<Writer> {
+  let result: { orders: number; latenessP99Ms: number } | undefined;
+  const args = [`--topic=${topic}`, `--phases=${phasesText(phases)}`];
+  const { child, ready } = await startServing('lab/bench/inbox/order-writer.ts', args, {
+    env: { DATABASE_URL: url },
+    onLine: (line) => {
+      if ('result' in line) result = line['result'] as typeof result;
+    },
+  });
+  const ended = child.ended.then((code) => {
+    if (result) return result;
+    throw new Error(`the writer ended with ${code} and without a result: ${child.said()}`);
+  });
+  ended.catch(() => {}); // Whoever waits for it hears of it.
+  return { pid: child.pid, startMs: Number(ready['startMs']), ended, stop: child.stop };
+}

@@ -1,0 +1,55 @@
+/** What the bench of the inbox leaves behind. */
+import { medianOf, type Bar } from '../bars.ts';
+import type { Environment } from '../../load/result.ts';
+import { writeFiles, type Began } from '../result.ts';
+import { serverSettings } from '../server.ts';
+import type { InboxScale } from './cases.ts';
+import type { InboxRound, InboxRounds } from './inbox.ts';
+import { plotInbox } from './plot.ts';
+
+export interface InboxResult {
+  /** Whether every bar was reached. */
+  pass: boolean;
+  bars: Bar[];
+  command: string;
+  seed: number;
+  startedAt: string;
+  tookS: number;
+  /** Of the tree that was measured; `+` if files were changed since. */
+  commit: string;
+  environment: Environment & {
+    postgres: string;
+    kafka?: string;
+    postgresSettings: Readonly<Record<string, string>>;
+  };
+  scale: InboxScale;
+  /** Of each number of the rounds. */
+  median: InboxRound;
+  rounds: InboxRound[];
+}
+
+export function inboxResult(
+  began: Began,
+  call: { command: string; seed: number; scale: InboxScale },
+  { rounds, versions }: InboxRounds,
+  bars: Bar[],
+): InboxResult {
+  return {
+    pass: bars.every(({ pass }) => pass),
+    bars,
+    command: call.command,
+    seed: call.seed,
+    startedAt: began.at.toISOString(),
+    tookS: Math.round((Date.now() - began.at.getTime()) / 1_000),
+    commit: began.commit,
+    environment: { ...began.environment, ...versions, postgresSettings: serverSettings },
+    scale: call.scale,
+    median: medianOf(rounds),
+    rounds,
+  };
+}
+
+/** `result.json` and `plot.svg`. */
+export function writeInbox(directory: string, result: InboxResult): void {
+  writeFiles(directory, result, plotInbox(result));
+}

@@ -1,0 +1,214 @@
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { after, describe, it, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { sends } from '../proxy/fault.ts';
+import { append } from './writers.ts';
+import { paymentsTrial } from './payments-trial.ts';
+import { openRelayWorld } from './relay-world.ts';
+
+const world = await openRelayWorld();
+after(async () => world.close());
+let relay = await world.startRelay('relay');
+await relay.firstJsonLine(20_000);
+
+/** Where a batch passes, and the hit at which the orders of the trial are under way. */
+const points: [point: string, hit: number][] = [
+  ['consumer:assigned', 1],
+  ['consumer:fetched', 2],
+  ['consumer:accepted', 2],
+  ['consumer:handled', 2],
+  ['consumer:before-commit', 2],
+  // Others commit too, when the program starts.
+  ['transaction:commit-sent', 20],
+  ['consumer:committed', 2],
+  ['consumer:settling', 2],
+  ['inbox:floor-raised', 1],
+];
+
+// Side by side, because most of the time is spent waiting until the group believes that a member is dead.
+describe('SIGKILL', { concurrency: 4 }, () => {
+  for (const [point, hit] of points) {
+    it(`at ${point}, hit ${hit}`, async () => {
+      await paymentsTrial(world, async ({ begin, start, role }) => {
+        const trap = world.lab.at({ role: role('a'), point, hit }, 'kill');
+        const victim = await begin('a');
+        return async () => {
+          await trap.fired(60_000);
+          assert.deepEqual(await victim.exited, { code: null, signal: 'SIGKILL' });
+          await start('successor');
+        };
+      });
+    });
+  }
+
+  it('on revoke, when another joins', async () => {
+    await paymentsTrial(world, async ({ start, role, processed }) => {
+      const trap = world.lab.at({ role: role('a'), point: 'consumer:revoked' }, 'kill');
+      const victim = await start('a');
+      return async () => {
+        await processed(1);
+        await start('b');
+        await trap.fired(60_000);
+        await victim.exited;
+      };
+    });
+  });
+
+  it('when a message is held: it is held once, its key waits, and all others go on', async () => {
+    await paymentsTrial(
+      world,
+      async ({ start, role, topic }) => {
+        const trap = world.lab.at({ role: role('a'), point: 'consumer:held' }, 'kill');
+        const victim = await start('a');
+        const poison = 'ffffffff-0000-4000-8000-000000000001';
+        await append(world.database, topic, poison, { order_id: poison, version: 1 }, 'order.created');
+        const behind = { order_id: poison, status: 'paid', version: 2 };
+        await append(world.database, topic, poison, behind, 'order.status_changed');
+        return async () => {
+          await trap.fired(60_000);
+          await victim.exited;
+          await start('successor');
+        };
+      },
+      { held: 2 },
+    );
+  });
+});
+
+test('the four causes of duplicates together, with duplicates injected on top', async () => {
+  await paymentsTrial(
+    world,
+    async ({ start, role, topic, processed }) => {
+      const injecting = { args: ['--dup-rate=0.3', '--seed=1'] };
+      const acknowledged = world.lab.at({ role: 'relay', point: 'relay:acknowledged' }, 'kill');
+      const committed = world.lab.at({ role: role('a'), point: 'consumer:committed', hit: 3 }, 'kill');
+      await start('a', injecting);
+      const stormy = await start('b', injecting);
+      return async () => {
+        await acknowledged.fired(60_000);
+        await relay.exited;
+        relay = await world.startRelay('relay');
+        await relay.firstJsonLine(20_000);
+        await committed.fired(60_000);
+        // A storm: members come, freeze for longer than the group believes in them, and go.
+        for (let n = 0; n < 2; n += 1) {
+          const guest = await start(`guest-${n}`, injecting);
+          stormy.freeze();
+          await processed(200 * (n + 1));
+          stormy.thaw();
+          guest.signal('SIGTERM');
+          await guest.exited;
+        }
+        await processed(600);
+        stormy.signal('SIGTERM');
+        await stormy.exited;
+        await world.admin.rewindGroup(topic, topic, 3);
+        await start('after-the-seek', { args: ['--dup-rate=0.05', '--seed=2'] });
+      };
+    },
+    { orders: 400 },
+  );
+});
+
+test('Postgres is killed and restarted', async () => {
+  await paymentsTrial(world, async ({ start, role }) => {
+    const trap = world.lab.at({ role: role('a'), point: 'consumer:handled', hit: 3 }, 'hold');
+    await start('a');
+    return async () => {
+      await trap.fired(60_000);
+      await world.server.kill();
+      trap.release();
+      await world.server.start();
+    };
+  });
+});
+
+for (const [kind, when] of [
+  ['lose-answer', 'after it was carried out'],
+  ['cut', 'before it arrived'],
+] as const) {
+  test(`COMMIT is sent, and the connection is cut ${when}`, async () => {
+    const before = world.proxy.counts.fired[kind];
+    const isSent = sends('COMMIT');
+    let seen = 0;
+    await paymentsTrial(world, async ({ start }) => {
+      await start('a', { throughProxy: true });
+      // Not while it starts: then nothing is under way that could be lost.
+      world.proxy.all({ kind, when: (bytes) => isSent(bytes) && [3, 6].includes((seen += 1)) });
+      return async () => world.proxy.fired(kind, { times: before + 2, timeoutMs: 60_000 });
+    }).finally(() => world.proxy.heal());
+  });
+}
+
+test('a broker is killed, and comes back', async () => {
+  await paymentsTrial(world, async ({ start, processed }) => {
+    await start('a');
+    return async () => {
+      await processed(50);
+      const [broker] = world.kafka.brokers;
+      await broker!.kill();
+      await broker!.start();
+    };
+  });
+});
+
+/** What a death between the two writes does: orders whose charge is missing, and such that are charged more than once. */
+const splits = [
+  { transactions: 'two', order: 'inbox-first', lost: 1, doubled: 0 },
+  { transactions: 'two', order: 'charge-first', lost: 0, doubled: 1 },
+  { transactions: 'one', order: 'inbox-first', lost: 0, doubled: 0 },
+  { transactions: 'one', order: 'charge-first', lost: 0, doubled: 0 },
+];
+
+test('the counter-example: charge and inbox in two transactions lose or double, in one they do neither', async () => {
+  await world.lab.start(textbook('prepare', ['prepare'])).then(async ({ exited }) => exited);
+  await Promise.all(splits.map(dieBetween));
+});
+
+async function dieBetween({ transactions, order, ...expected }: (typeof splits)[number]): Promise<void> {
+  const topic = world.newName();
+  await world.admin.createTopic(topic, { partitions: 1 });
+  for (let n = 1; n <= 20; n += 1) {
+    await append(world.database, topic, `${topic}-${n}`, { amount_cents: n }, 'order.created');
+  }
+  const names = [`--topic=${topic}`, `--group=${topic}`];
+  const args = ['run', ...names, `--transactions=${transactions}`, `--effect-order=${order}`];
+  const victim = await world.lab.start(textbook(`${topic}-a`, [...args, '--wait-at=5']));
+  await victim.printed(/"between":true/, 30_000);
+  await victim.kill();
+  const successor = await world.lab.start(textbook(`${topic}-b`, args));
+  const found = await untilAllSeen(topic);
+  await successor.kill();
+  assert.deepEqual(found, expected, `${transactions} transactions, ${order}`);
+}
+
+function textbook(role: string, args: readonly string[]) {
+  return {
+    role,
+    command: process.execPath,
+    args: ['lab/baselines/consumer.ts', ...args],
+    env: { DATABASE_URL: world.server.url, KAFKA_BROKERS: world.kafka.bootstrap },
+    cwd: join(import.meta.dirname, '../..'),
+  };
+}
+
+/** When the last message stands in its inbox: before it every other one has been dealt with. */
+async function untilAllSeen(topic: string): Promise<{ lost: number; doubled: number }> {
+  const deadline = performance.now() + 60_000;
+  for (;;) {
+    const { rows } = await world.database.query<{ unseen: number; lost: number; doubled: number }>(
+      `WITH sent AS (SELECT msg_id, aggregate_id FROM twiceproof.outbox WHERE topic = $1),
+         charged AS (SELECT aggregate_id, count(c.charge_id) AS times FROM sent
+                     LEFT JOIN textbook_charges c ON c.order_id = aggregate_id GROUP BY aggregate_id)
+       SELECT (SELECT count(*)::int FROM sent WHERE msg_id NOT IN (SELECT msg_id FROM textbook_inbox)) AS unseen,
+         (SELECT count(*)::int FROM charged WHERE times = 0) AS lost,
+         (SELECT count(*)::int FROM charged WHERE times > 1) AS doubled`,
+      [topic],
+    );
+    const { unseen, ...found } = rows[0]!;
+    if (unseen === 0) return found;
+    assert.ok(performance.now() < deadline, `${unseen} messages were not seen`);
+    await delay(50);
+  }
+}

@@ -1,0 +1,214 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { after, beforeEach, test } from 'node:test';
+import pg from 'pg';
+import { testDatabase } from '@twiceproof/infra/testing';
+import { createConsumer } from '../consumer/consumer.ts';
+import { createInboxKeeper } from '../consumer/inbox-keeper.ts';
+import { createHeld, type HeldRow } from '../inbox/held.ts';
+import { migrate } from '../migrations/migrate.ts';
+import { transaction } from '../transaction.ts';
+import { createMemoryBroker } from '../transports/memory.ts';
+import type { Tx } from '../tx.ts';
+import { uuidv7 } from '../uuid.ts';
+import { toRecord, type ReceivedMessage } from '../wire.ts';
+
+const { url } = await testDatabase();
+const pool = new pg.Pool({ connectionString: url });
+after(async () => pool.end());
+const held = createHeld();
+
+interface Result {
+  code: number;
+  out: string;
+  err: string;
+}
+
+/** Not synchronously: what it asks for is done by a consumer in this process. */
+async function twiceproof(...args: string[]): Promise<Result> {
+  return new Promise((resolve) => {
+    const env = { ...process.env, DATABASE_URL: url };
+    execFile(process.execPath, [join(import.meta.dirname, 'main.ts'), 'held', ...args], { env }, (error, out, err) => {
+      resolve({ code: typeof error?.code === 'number' ? error.code : 0, out, err });
+    });
+  });
+}
+
+async function asJson(...args: string[]): Promise<{ code: number; answer: Record<string, unknown> }> {
+  const { code, out, err } = await twiceproof(...args, '--json');
+  assert.ok(out, err);
+  return { code, answer: JSON.parse(out) as Record<string, unknown> };
+}
+
+/** What its handler cannot do. */
+const poison = new Set<string>();
+const effects: string[] = [];
+const textOf = ({ payload }: ReceivedMessage): string => Buffer.from(payload).toString();
+const handler = {
+  each: async (_: Tx, message: ReceivedMessage): Promise<void> => {
+    const text = textOf(message);
+    if (poison.has(text)) throw new Error(`cannot ${text}`);
+    effects.push(text);
+  },
+};
+
+let broker = createMemoryBroker();
+
+beforeEach(async () => {
+  poison.clear();
+  effects.length = 0;
+  broker = createMemoryBroker();
+  broker.createTopic('t', { partitions: 1 });
+  await pool.query('DROP SCHEMA IF EXISTS twiceproof CASCADE');
+  await migrate(pool);
+  await createInboxKeeper({ pool, ttlMs: 3_600_000, partitionMs: 3_600_000 }).runOnce();
+});
+
+/** `a1` is the first of aggregate `a`. */
+async function publish(...texts: string[]): Promise<void> {
+  await publishWith(texts.map((text) => ({ text, id: uuidv7() })));
+}
+
+async function publishWith(messages: { text: string; id: string }[]): Promise<void> {
+  const records = messages.map(({ text, id }) => {
+    const message = { topic: 't', aggregateId: text.replace(/\d+$/, ''), type: 'said', payload: Buffer.from(text) };
+    return toRecord({ ...message, id, createdAt: new Date() }, '/test');
+  });
+  await broker.transport().publisher().publish(records);
+}
+
+/** Runs a consumer until so many messages have come, and for as long as `work` lasts. */
+async function consuming<T>(count: number, work: () => Promise<T>): Promise<T> {
+  const stopping = new AbortController();
+  let received = 0;
+  let allCame = (): void => {};
+  const came = new Promise<void>((resolve) => (allCame = resolve));
+  const consumer = createConsumer({
+    ...{ pool, transport: broker.transport(), name: 'c', topics: ['t'], handler, wishesEveryMs: 20 },
+    observe: (pass) => {
+      received += pass.received;
+      if (received >= count) allCame();
+    },
+  });
+  const running = consumer.run(stopping.signal);
+  try {
+    if (count > 0) await came;
+    return await work();
+  } finally {
+    stopping.abort();
+    await running;
+  }
+}
+
+const rows = async (): Promise<HeldRow[]> => transaction(pool, (tx) => held.list(tx));
+const nothing = async (): Promise<void> => {};
+
+/** Parked: a1, with a2 and a3 behind it, and b1. */
+async function parkSome(): Promise<string[]> {
+  poison.add('a1').add('b1');
+  await publish('a1', 'b1', 'a2', 'c1', 'a3');
+  await consuming(5, nothing);
+  return (await rows()).map(({ seq }) => String(seq));
+}
+
+test('list and show: what is held, by consumer, kind and key; its bytes only on demand', async () => {
+  assert.equal((await twiceproof('list')).out, 'Nothing is held.\n');
+  const seqs = await parkSome();
+  const { out } = await twiceproof('list');
+  assert.match(out, new RegExp(`^${seqs[0]} c parked: [0-9a-f-]{36} of "a", t/0 at 0, since .*: Error: cannot a1\n`));
+  assert.equal(out.trimEnd().split('\n').length, 4);
+  const seqsOf = async (...args: string[]): Promise<string[]> =>
+    ((await asJson('list', ...args)).answer['held'] as { seq: string }[]).map(({ seq }) => seq);
+  assert.deepEqual(await seqsOf('--key', 'a'), [seqs[0], seqs[2], seqs[3]]);
+  assert.deepEqual(await seqsOf('--consumer', 'other'), []);
+  assert.deepEqual(await seqsOf('--kind', 'dead'), []);
+  assert.deepEqual(await seqsOf('--limit', '1'), [seqs[0]]);
+  const shown = (await asJson('show', seqs[0]!)).answer['held'] as Record<string, unknown>;
+  assert.ok((shown['headers'] as [string, string][]).some(([name, value]) => name === 'ce_type' && value === 'said'));
+  assert.ok(!('payloadBase64' in shown));
+  const full = (await asJson('show', seqs[0]!, '--payload')).answer['held'] as Record<string, unknown>;
+  assert.equal(Buffer.from(String(full['payloadBase64']), 'base64').toString(), 'a1');
+  assert.deepEqual(await asJson('show', '999'), { code: 1, answer: { outcome: 'nothing there', missing: ['999'] } });
+});
+
+test('redrive: the running consumer does it, and the command tells what came of it', async () => {
+  const seqs = await parkSome();
+  effects.length = 0;
+  poison.delete('b1');
+  await consuming(0, async () => {
+    const { code, answer } = await asJson('redrive', seqs[1]!, seqs[0]!, '999');
+    assert.deepEqual([code, answer['outcome'], answer['settled'], answer['missing']], [1, 'kept', 1, ['999']]);
+    assert.match(JSON.stringify(answer['kept']), /cannot a1/);
+    poison.clear();
+    const { code: done, out } = await twiceproof('redrive', seqs[0]!);
+    assert.deepEqual([done, out], [0, 'Settled: 1\n']);
+    assert.equal((await twiceproof('redrive', seqs[0]!)).out, `Not held: ${seqs[0]}\n`);
+  });
+  assert.deepEqual(effects, ['b1', 'a1']);
+});
+
+test('release: a key in its order', async () => {
+  await parkSome();
+  effects.length = 0;
+  poison.delete('a1');
+  await consuming(0, async () => {
+    const { code, out } = await twiceproof('release', '--consumer', 'c', '--key', 'a');
+    assert.deepEqual([code, out], [0, 'Settled: 3\n']);
+    assert.equal((await twiceproof('release', '--consumer', 'c', '--key', 'a')).code, 1);
+  });
+  assert.deepEqual([effects, (await rows()).length], [['a1', 'a2', 'a3'], 1]);
+});
+
+test('when no consumer runs it says so, and the wish stands until one does', async () => {
+  const seqs = await parkSome();
+  effects.length = 0;
+  poison.clear();
+  const { code, out } = await twiceproof('redrive', seqs[1]!, '--wait-ms', '100');
+  assert.equal(code, 1);
+  assert.match(out, /1 were not taken up within 100 ms: does c run/);
+  assert.match((await twiceproof('list')).out, /redrive is asked for/);
+  await publish('d1');
+  await consuming(1, async () => {
+    while ((await rows()).length > 3);
+  });
+  assert.deepEqual(effects.toSorted(), ['b1', 'd1']);
+});
+
+test('drop: only with --yes; and a late one does not come back', async () => {
+  const late = { text: 'z1', id: uuidv7(Date.now() - 9 * 3_600_000) };
+  await publishWith([late]);
+  await consuming(1, nothing);
+  const [{ seq }] = (await rows()) as [HeldRow];
+  const asked = await twiceproof('drop', String(seq));
+  assert.equal(asked.code, 2);
+  assert.match(asked.out, /late: .*\nTo give it up for good: --yes/);
+  assert.equal((await rows()).length, 1);
+  const { code, answer } = await asJson('drop', String(seq), '--yes');
+  assert.deepEqual([code, answer['outcome'], answer['missing']], [0, 'dropped', []]);
+  assert.equal((await asJson('drop', String(seq), '--yes')).code, 1);
+  await publishWith([late]);
+  await consuming(1, nothing);
+  assert.deepEqual([await rows(), effects], [[], []]);
+});
+
+test('wrong calls say what is wrong', async () => {
+  for (const [args, said] of [
+    [[], /a command is needed: list, show, redrive, release, drop/],
+    [['liste'], /there is no command 'liste': list/],
+    [['show'], /SEQ is needed/],
+    [['show', '1', '2'], /unexpected '2'/],
+    [['show', 'x'], /SEQ is a whole number, not 'x'/],
+    [['redrive'], /SEQ... is needed/],
+    [['redrive', '1', '--wait-ms', 'x'], /--wait-ms is a whole number/],
+    [['drop', '0', '--yes'], /SEQ is from 1/],
+    [['list', '--kind', 'lost'], /--kind is one of parked, dead/],
+    [['release', '--key', 'a'], /--consumer is needed/],
+    [['release', '--consumer', 'c'], /--key is needed/],
+  ] as const) {
+    const { code, err } = await twiceproof(...args);
+    assert.equal(code, 2, args.join(' '));
+    assert.match(err, said);
+  }
+  assert.match((await twiceproof('list', '--schema', 'not_there')).err, /does not exist\n.*twiceproof migrate/);
+});

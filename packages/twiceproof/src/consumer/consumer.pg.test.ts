@@ -1,0 +1,516 @@
+import assert from 'node:assert/strict';
+import { after, beforeEach, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import pg from 'pg';
+import { testDatabase } from '@twiceproof/infra/testing';
+import { TwiceproofError } from '../errors.ts';
+import { createHeld, type HeldRow } from '../inbox/held.ts';
+import { migrate } from '../migrations/migrate.ts';
+import { createOutbox } from '../outbox/append.ts';
+import { transaction } from '../transaction.ts';
+import { createMemoryBroker } from '../transports/memory.ts';
+import type { AssignedLane, OutgoingRecord } from '../transport.ts';
+import type { Tx } from '../tx.ts';
+import { uuidv7 } from '../uuid.ts';
+import { toRecord, type ReceivedMessage } from '../wire.ts';
+import { createConsumer, type ConsumerOptions, type ConsumerPass } from './consumer.ts';
+import { createInboxKeeper } from './inbox-keeper.ts';
+
+const { url } = await testDatabase();
+const pool = new pg.Pool({ connectionString: url });
+pool.on('error', () => {});
+after(async () => pool.end());
+await migrate(pool);
+await createInboxKeeper({ pool, ttlMs: 3_600_000, partitionMs: 3_600_000 }).runOnce();
+// Without any unique key: it shows what the inbox alone prevents.
+await pool.query('CREATE TABLE effects (n bigint GENERATED ALWAYS AS IDENTITY, name text, text text, xid xid8)');
+const heldRows = createHeld();
+
+const broker = createMemoryBroker();
+const transport = broker.transport();
+const publisher = transport.publisher();
+after(async () => transport.close());
+
+/** Each test has a topic and a consumer of its own, both under this name. */
+let name = '';
+let tests = 0;
+beforeEach(() => {
+  name = `test-${(tests += 1)}`;
+  broker.createTopic(name, { partitions: 1 });
+});
+
+/** `a1` is the first of aggregate `a`. */
+function record(text: string, id = uuidv7()): OutgoingRecord {
+  const message = { topic: name, aggregateId: text.replace(/\d+$/, ''), type: 'said', payload: Buffer.from(text) };
+  return toRecord({ ...message, id, createdAt: new Date() }, '/test');
+}
+
+async function publish(...records: (string | OutgoingRecord)[]): Promise<void> {
+  await publisher.publish(records.map((each) => (typeof each === 'string' ? record(each) : each)));
+}
+
+const textOf = ({ payload }: ReceivedMessage): string => Buffer.from(payload).toString();
+
+async function write(tx: Tx, messages: readonly ReceivedMessage[]): Promise<void> {
+  await tx.query('INSERT INTO effects (name, text, xid) SELECT $1, unnest($2::text[]), pg_current_xact_id()', [
+    name,
+    messages.map(textOf),
+  ]);
+}
+
+async function effects(): Promise<string[]> {
+  const { rows } = await pool.query<{ text: string }>('SELECT text FROM effects WHERE name = $1 ORDER BY n', [name]);
+  return rows.map(({ text }) => text);
+}
+
+async function held(): Promise<HeldRow[]> {
+  return transaction(pool, (tx) => heldRows.list(tx, { consumer: name }));
+}
+
+const heldTexts = async (): Promise<string[]> =>
+  (await held()).map(({ kind, delivery }) => `${kind} ${Buffer.from(delivery.value).toString()}`);
+
+interface Running {
+  passes: ConsumerPass[];
+  troubles: unknown[];
+  stop(): Promise<void>;
+}
+
+function start(options: Partial<ConsumerOptions> = {}): Running {
+  const passes: ConsumerPass[] = [];
+  const troubles: unknown[] = [];
+  const stopping = new AbortController();
+  const consumer = createConsumer({
+    pool,
+    transport,
+    name,
+    topics: [name],
+    handler: { set: write },
+    observe: (pass) => passes.push(pass),
+    onTrouble: (error) => troubles.push(error),
+    wishesEveryMs: 20,
+    ...options,
+  });
+  const running = consumer.run(stopping.signal);
+  const stop = async (): Promise<void> => {
+    stopping.abort();
+    await running;
+  };
+  return { passes, troubles, stop };
+}
+
+async function until(isSo: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await isSo())) await delay(5);
+}
+
+const received = ({ passes }: Running): number => passes.reduce((sum, pass) => sum + pass.received, 0);
+
+/** Runs until so many messages are dealt with. */
+async function consume(count: number, options: Partial<ConsumerOptions> = {}): Promise<Running> {
+  const running = start(options);
+  await until(() => received(running) >= count);
+  await running.stop();
+  return running;
+}
+
+/** What the group knows of its lane, and what the log has. */
+async function laneOf(group = name): Promise<AssignedLane> {
+  let lane: AssignedLane | undefined;
+  const onAssigned = async (lanes: readonly AssignedLane[]) => {
+    lane = lanes[0];
+    return [];
+  };
+  await (await transport.subscribe({ group, topics: [name], onAssigned })).close();
+  return lane!;
+}
+
+test('a batch is one transaction: inbox, effects, position; then the broker is told', async () => {
+  const texts = Array.from({ length: 50 }, (_, n) => `${'abc'[n % 3]}${n}`);
+  await publish(...texts);
+  const { passes, troubles } = await consume(50);
+  assert.deepEqual(await effects(), texts);
+  assert.equal(passes.length, 1);
+  const { first, transactions, duplicates, held: none, agesMs, lane } = passes[0]!;
+  assert.deepEqual([first, transactions, duplicates, none, agesMs.length], [50, 1, 0, {}, 50]);
+  assert.deepEqual(lane, { topic: name, partition: 0 });
+  const { rows } = await pool.query(
+    `SELECT count(DISTINCT xid)::int AS xids, (SELECT count(*)::int FROM twiceproof.inbox WHERE consumer = $1) AS inbox,
+       (SELECT next_offset FROM twiceproof.inbox_position WHERE consumer = $1) AS next FROM effects WHERE name = $1`,
+    [name],
+  );
+  assert.deepEqual(rows, [{ xids: 1, inbox: 50, next: '50' }]);
+  assert.equal((await laneOf()).committed, 50n);
+  assert.deepEqual(troubles, []);
+});
+
+test('one at a time, in order, and what comes again changes nothing', async () => {
+  const records = ['a1', 'b1', 'a2'].map((text) => record(text));
+  await publish(...records, records[0]!, ...records);
+  const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => write(tx, [message]);
+  const { passes } = await consume(7, { handler: { each } });
+  assert.deepEqual(await effects(), ['a1', 'b1', 'a2']);
+  assert.deepEqual([passes[0]!.first, passes[0]!.duplicates], [3, 4]);
+  await publish(...records);
+  const again = await consume(3, { group: `${name}-renamed` });
+  assert.deepEqual([again.passes[0]!.duplicates, await effects()], [3, ['a1', 'b1', 'a2']]);
+});
+
+/** Fails for these texts, in the way that they say. */
+function failing(ways: Record<string, () => unknown>): {
+  set(tx: Tx, those: readonly ReceivedMessage[]): Promise<void>;
+} {
+  return {
+    set: async (tx, messages) => {
+      await write(tx, messages);
+      for (const message of messages) if (ways[textOf(message)]) throw ways[textOf(message)]!();
+    },
+  };
+}
+
+test('a poison message is found by halving and parked; its key waits behind it, neighbours go on', async () => {
+  const texts = Array.from({ length: 64 }, (_, n) => `${'abcd'[n % 4]}${n}`);
+  await publish(...texts);
+  const handler = failing({ b21: () => new TypeError('cannot') });
+  const { passes, troubles } = await consume(64, { handler });
+  const behind = texts.filter((text) => text.startsWith('b') && Number(text.slice(1)) >= 21);
+  assert.deepEqual(
+    await effects(),
+    texts.filter((text) => !behind.includes(text)),
+  );
+  assert.deepEqual(
+    await heldTexts(),
+    behind.map((text) => `parked ${text}`),
+  );
+  const reasons = (await held()).map(({ reason }) => reason);
+  assert.deepEqual([reasons[0], reasons[1]], ['TypeError: cannot', 'behind one of its key']);
+  assert.deepEqual(passes[0]!.held, { parked: behind.length });
+  assert.ok(passes[0]!.transactions <= 2 + 2 * Math.log2(64), String(passes[0]!.transactions));
+  assert.deepEqual([troubles.length, (troubles[0] as TwiceproofError).code], [1, 'TP_HANDLER']);
+  // Also those of later batches, and it is all settled.
+  await publish('b99', 'a99');
+  await consume(2);
+  assert.equal((await effects()).at(-1), 'a99');
+  assert.equal((await heldTexts()).at(-1), 'parked b99');
+  assert.equal((await laneOf()).committed, 66n);
+});
+
+test('as a dead letter it is put aside alone, and comes as a duplicate when it comes again', async () => {
+  const poison = record('a2');
+  await publish('a1', poison, 'a3', poison);
+  const handler = failing({ a2: () => 'only a text' });
+  const { passes } = await consume(4, { handler, onFailure: 'dead-letter' });
+  assert.deepEqual([await effects(), await heldTexts()], [['a1', 'a3'], ['dead a2']]);
+  assert.equal((await held())[0]!.reason, 'only a text');
+  assert.deepEqual([passes[0]!.held, passes[0]!.duplicates], [{ dead: 1 }, 1]);
+});
+
+test('an error that may pass is tried again, some times, and then it is as any other', async () => {
+  let left = 2;
+  const passing = Object.assign(new Error('not now'), { retryable: true });
+  const handler = failing({ a1: () => ((left -= 1) >= 0 ? passing : undefined), b1: () => passing });
+  const patient = {
+    set: async (tx: Tx, messages: readonly ReceivedMessage[]) =>
+      handler.set(tx, messages).catch((error: unknown) => {
+        if (error !== undefined) throw error;
+      }),
+  };
+  await publish('a1');
+  const { troubles } = await consume(1, { handler: patient });
+  assert.deepEqual([await effects(), await heldTexts()], [['a1'], []]);
+  assert.deepEqual(troubles, [passing, passing]);
+  await publish('b1');
+  const { passes } = await consume(1, { handler: patient, attempts: 3 });
+  assert.deepEqual([passes[0]!.transactions, await heldTexts()], [4, ['parked b1']]);
+});
+
+test('the database goes away in the midst of a handler: it waits, goes on when it is back, and holds nothing', async () => {
+  const admin = new pg.Client(Object.assign(new URL(url), { pathname: '/postgres' }).href);
+  await admin.connect();
+  const database = new URL(url).pathname.slice(1);
+  let runs = 0;
+  const handler = {
+    set: async (tx: Tx, messages: readonly ReceivedMessage[]) => {
+      await write(tx, messages);
+      if ((runs += 1) > 1) return;
+      await admin.query(`ALTER DATABASE ${database} ALLOW_CONNECTIONS false`);
+      await admin.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1', [database]);
+      await tx.query('SELECT 1');
+    },
+  };
+  await publish('a1', 'b1', 'c1');
+  const running = start({ handler });
+  await until(() => running.troubles.length >= 3);
+  await admin.query(`ALTER DATABASE ${database} ALLOW_CONNECTIONS true`);
+  await until(() => received(running) === 3);
+  await running.stop();
+  await admin.end();
+  assert.deepEqual([await effects(), await heldTexts()], [['a1', 'b1', 'c1'], []]);
+  assert.deepEqual([runs, running.passes[0]!.first], [2, 3]);
+});
+
+test('what cannot be read is held as it came, once, and nothing stops for it', async () => {
+  const { ce_id: _, ...withoutId } = record('a1').headers!;
+  const unreadable = [
+    { topic: name, key: 'k', value: Buffer.from([255, 0, 254]) },
+    { ...record('a1'), headers: withoutId },
+    { ...record('a1'), headers: { ...record('a1').headers, ce_id: '0190163d-8694-4234-8abc-0123456789ab' } },
+    { topic: name, key: 'k', value: Buffer.from('{"msg_id":{}}'), headers: { '\u2028': '"' } },
+  ];
+  await publish('a0', ...unreadable, 'a2');
+  const { passes } = await consume(6);
+  assert.deepEqual(await effects(), ['a0', 'a2']);
+  const rows = await held();
+  assert.deepEqual(
+    rows.map(({ kind, id }) => [kind, id]),
+    unreadable.map(() => ['unreadable', undefined]),
+  );
+  assert.deepEqual(Buffer.from(rows[0]!.delivery.value), Buffer.from([255, 0, 254]));
+  assert.match(rows[2]!.reason, /not a UUIDv7/);
+  assert.deepEqual(passes[0]!.held, { unreadable: 4 });
+  await pool.query('DELETE FROM twiceproof.inbox_position WHERE consumer = $1', [name]);
+  const again = await consume(6);
+  assert.deepEqual([again.passes[0]!.held, (await held()).length], [{}, 4]);
+});
+
+test('the same id with other content is held and counted; so is a time to come', async () => {
+  const [id, future] = [uuidv7(), uuidv7(Date.now() + 400 * 3_600_000)];
+  await publish(record('a1', id), record('a2', id), record('b1', id), record('c1', future), record('a2', id));
+  const { passes } = await consume(5);
+  assert.deepEqual(await effects(), ['a1']);
+  assert.deepEqual(await heldTexts(), ['altered a2', 'altered b1', 'future c1']);
+  assert.deepEqual([passes[0]!.held, passes[0]!.duplicates], [{ altered: 2, future: 1 }, 0]);
+});
+
+test('a late one is held once however often it comes, with one copy in the outbox, and none after it was settled', async () => {
+  const outbox = createOutbox({ topics: ['dead-letters'] });
+  const onHeld = async (tx: Tx, rows: readonly HeldRow[]): Promise<void> => {
+    const copies = rows.map(({ seq, delivery: { value } }) => ({
+      topic: 'dead-letters',
+      aggregateId: `${name}-${seq}`,
+      type: 'held',
+      payload: value,
+    }));
+    await outbox.append(tx, copies);
+  };
+  const copies = async (): Promise<unknown> =>
+    (await pool.query('SELECT FROM twiceproof.outbox WHERE aggregate_id LIKE $1', [`${name}-%`])).rowCount;
+  const late = record('a1', uuidv7(Date.now() - 9 * 3_600_000));
+  await publish(late, 'a2', late);
+  const { passes } = await consume(3, { onHeld });
+  await publish(late, 'a3');
+  await consume(2, { onHeld });
+  assert.deepEqual([await effects(), await heldTexts(), await copies()], [['a2', 'a3'], ['late a1'], 1]);
+  assert.deepEqual(passes[0]!.held, { late: 1 });
+
+  const running = start({ onHeld });
+  await transaction(pool, async (tx) =>
+    heldRows.ask(tx, [(await heldRows.list(tx, { consumer: name }))[0]!.seq], 'redrive'),
+  );
+  await until(async () => (await effects()).includes('a1'));
+  await publish(late, 'a4');
+  await until(() => received(running) === 2);
+  await running.stop();
+  assert.deepEqual([await effects(), await heldTexts(), await copies()], [['a2', 'a3', 'a1', 'a4'], [], 1]);
+});
+
+test('to run late ones is possible, and does so each time: this is how people are charged twice', async () => {
+  const late = record('a1', uuidv7(Date.now() - 9 * 3_600_000));
+  await publish(late, 'a2', late);
+  const { passes } = await consume(3, { unsafeRunLate: true });
+  assert.deepEqual([await effects(), passes[0]!.ranLate, passes[0]!.first], [['a1', 'a2', 'a1'], 2, 1]);
+});
+
+test('a copy that cannot be written keeps its message from being held: both or neither', async () => {
+  await publish('a1');
+  let isBroken = true;
+  const onHeld = async (tx: Tx): Promise<void> => {
+    if (isBroken) await tx.query('SELECT 1 FROM not_there');
+  };
+  const running = start({ onHeld, handler: failing({ a1: () => new Error('no') }) });
+  await until(() => running.troubles.length >= 3);
+  assert.deepEqual([await heldTexts(), (await laneOf(`${name}-other`)).end], [[], 1n]);
+  isBroken = false;
+  await until(() => received(running) === 1);
+  await running.stop();
+  assert.deepEqual(await heldTexts(), ['parked a1']);
+});
+
+test('a handler that uses another connection is caught, and its message is held', async () => {
+  const handler = {
+    each: async (tx: Tx, message: ReceivedMessage) => {
+      await write(tx, [message]);
+      await pool.query('SELECT 1');
+    },
+  };
+  await publish('a1');
+  await consume(1, { handler });
+  assert.deepEqual([await effects(), await heldTexts()], [[], ['parked a1']]);
+  assert.match((await held())[0]!.reason, /TP_OTHER_CONNECTION/);
+});
+
+for (const [what, statement] of [
+  ['a failure that the handler swallows', 'SELECT 1 / 0'],
+  ['a deferred constraint that speaks up at COMMIT', 'INSERT INTO checked VALUES (1), (1)'],
+] as const) {
+  test(`${what} is found, and holds the message that did it`, async () => {
+    await pool.query('DROP TABLE IF EXISTS checked; CREATE TABLE checked (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)');
+    const set = async (tx: Tx, messages: readonly ReceivedMessage[]): Promise<void> => {
+      await write(tx, messages);
+      if (messages.some((message) => textOf(message) === 'b1')) await tx.query(statement).catch(() => {});
+    };
+    await publish('a1', 'b1', 'c1');
+    await consume(3, { handler: { set } });
+    assert.deepEqual([await effects(), await heldTexts()], [['a1', 'c1'], ['parked b1']]);
+    assert.match((await held())[0]!.reason, /TP_COMMIT_WAS_ROLLBACK|duplicate key/);
+  });
+}
+
+/** Its first run waits, when it has written, until it is let go. */
+function waiting() {
+  const handler = {
+    runs: 0,
+    letGo: () => {},
+    set: async (tx: Tx, messages: readonly ReceivedMessage[]): Promise<void> => {
+      await write(tx, messages);
+      handler.runs += 1;
+      if (handler.runs === 1) await new Promise<void>((resolve) => (handler.letGo = resolve));
+    },
+  };
+  return handler;
+}
+
+test('a lane that is taken away while its batch is under way: nothing of it is committed, and nothing settled', async () => {
+  const handler = waiting();
+  await publish('a1', 'b1');
+  const running = start({ handler });
+  await until(() => handler.runs === 1);
+  // Another member comes and goes: all lanes are dealt out again, and ours comes back as another one.
+  await (await transport.subscribe({ group: name, topics: [name] })).close();
+  handler.letGo();
+  await until(() => received(running) === 2);
+  await running.stop();
+  assert.deepEqual([handler.runs, await effects()], [2, ['a1', 'b1']]);
+  assert.deepEqual([running.passes.length, running.passes[0]!.first], [1, 2]);
+  assert.equal((await laneOf()).committed, 2n);
+});
+
+test('to stop is to finish the batch under way, settle it, and begin no other', async () => {
+  const handler = waiting();
+  await publish('a1', 'a2', 'a3');
+  const running = start({ handler, batch: 2 });
+  await until(() => handler.runs === 1);
+  const stopped = running.stop();
+  handler.letGo();
+  await stopped;
+  assert.deepEqual([await effects(), (await laneOf()).committed], [['a1', 'a2'], 2n]);
+});
+
+test('where it starts: at the position in the database, whatever the group is called', async () => {
+  await publish('a1', 'a2', 'a3');
+  await consume(3);
+  await publish('a4');
+  const { passes } = await consume(1, { group: `${name}-renamed` });
+  assert.deepEqual([passes[0]!.received, passes[0]!.first], [1, 1]);
+});
+
+test('where it starts: a database that was restored behind its group gets all since then again', async () => {
+  const id = uuidv7();
+  await publish(record('a1', id), 'a2', 'a3');
+  await consume(3);
+  await pool.query("DELETE FROM effects WHERE name = $1 AND text <> 'a1'", [name]);
+  await pool.query('UPDATE twiceproof.inbox_position SET next_offset = 1 WHERE consumer = $1', [name]);
+  await pool.query('DELETE FROM twiceproof.inbox WHERE consumer = $1 AND msg_id <> $2', [name, id]);
+  assert.equal((await laneOf()).committed, 3n);
+  const { passes } = await consume(2);
+  assert.deepEqual([passes[0]!.first, await effects()], [2, ['a1', 'a2', 'a3']]);
+});
+
+test('where it starts: a group that an operator sets back is replayed, and changes nothing', async () => {
+  await publish('a1', 'a2', 'a3');
+  await consume(3);
+  const onAssigned = async () => [{ topic: name, partition: 0, offset: 0n }];
+  const operator = await transport.subscribe({ group: name, topics: [name], onAssigned });
+  await operator.settle((await operator.receive({ maxRecords: 1, waitMs: 1_000 }))!.deliveries);
+  await operator.close();
+  const { passes } = await consume(2);
+  assert.deepEqual([passes[0]!.duplicates, await effects()], [2, ['a1', 'a2', 'a3']]);
+});
+
+test('where it starts: a topic of the same name that was created later is read from its beginning', async () => {
+  await publish('a1', 'a2', 'a3');
+  await consume(3);
+  broker.createTopic(name, { partitions: 1 });
+  await publish('a4', 'a5');
+  await consume(2);
+  assert.deepEqual(await effects(), ['a1', 'a2', 'a3', 'a4', 'a5']);
+});
+
+test('where it starts: a log that ends before what was processed is read from its beginning, with an alarm', async () => {
+  await publish('a1', 'a2');
+  await consume(2);
+  await pool.query('UPDATE twiceproof.inbox_position SET next_offset = 50 WHERE consumer = $1', [name]);
+  const { passes, troubles } = await consume(2);
+  assert.deepEqual([passes[0]!.duplicates, (troubles[0] as TwiceproofError).code], [2, 'TP_POSITION_LOST']);
+});
+
+test('several members share the lanes, some come and go, and each message has one effect', async () => {
+  const topic = `${name}-wide`;
+  broker.createTopic(topic, { partitions: 4 });
+  const texts = Array.from({ length: 400 }, (_, n) => `${'abcdefgh'[n % 8]}${n}`);
+  const records = texts.map((text) => ({ ...record(text), topic }));
+  const member = (): Running => start({ topics: [topic], batch: 7 });
+  const members = [member(), member()];
+  const total = (): number =>
+    members.reduce((sum, { passes }) => sum + passes.reduce((n, pass) => n + pass.first, 0), 0);
+  for (const part of [0, 1, 2, 3]) {
+    await publish(...records.slice(part * 100, (part + 1) * 100), ...records.slice(0, part * 30));
+    await until(() => total() > part * 80);
+    members.push(member());
+    await members[part]!.stop();
+  }
+  await until(async () => (await effects()).length >= 400);
+  await Promise.all(members.map(async ({ stop }) => stop()));
+  const found = await effects();
+  assert.deepEqual(found.toSorted(), texts.toSorted());
+  const ofA = found.filter((text) => text.startsWith('a')).map((text) => Number(text.slice(1)));
+  assert.deepEqual(
+    ofA,
+    ofA.toSorted((a, b) => a - b),
+  );
+});
+
+test('a topic that is not there yet is waited for; a subscription that somebody closes ends it, and says so', async () => {
+  const other = broker.transport();
+  const running = createConsumer({ pool, transport: other, name, topics: [`${name}-later`], handler: { set: write } });
+  const ended = running.run(new AbortController().signal);
+  broker.createTopic(`${name}-later`, { partitions: 1 });
+  await publisher.publish([{ ...record('a1'), topic: `${name}-later` }]);
+  await until(async () => (await effects()).length === 1);
+  await other.close();
+  await assert.rejects(ended, { code: 'TP_CLOSED' });
+});
+
+test('an observer, or an alarm, that throws changes nothing', async () => {
+  await publish('a1', 'b1');
+  let isTold = false;
+  const running = start({
+    handler: failing({ b1: () => new Error('no') }),
+    observe: () => {
+      isTold = true;
+      throw new Error('of the observer');
+    },
+    onTrouble: () => {
+      throw new Error('of the alarm');
+    },
+  });
+  await until(() => isTold);
+  await running.stop();
+  assert.deepEqual([await effects(), await heldTexts()], [['a1'], ['parked b1']]);
+});
+
+test('options that cannot be are refused', () => {
+  for (const wrong of [{ name: '' }, { batch: 0 }, { workers: 0 }, { attempts: 0 }, { idleTimeoutMs: -1 }]) {
+    assert.throws(() => start(wrong), { code: 'TP_OPTION' });
+  }
+  assert.throws(() => start({ schema: 'a"b' }), { code: 'TP_SCHEMA_NAME' });
+});

@@ -1,0 +1,190 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { connectQuietly } from '../connection.ts';
+import { withDefaults } from '../defaults.ts';
+import { TwiceproofError } from '../errors.ts';
+import type { HeldRow } from '../inbox/held.ts';
+import { chooseStart, readPositions } from '../inbox/position.ts';
+import { point } from '../points.ts';
+import { quotedSchema } from '../schema-name.ts';
+import type { Pool } from '../transaction.ts';
+import type { AssignedLane, Delivery, Position, Subscription, Transport } from '../transport.ts';
+import type { Tx } from '../tx.ts';
+import { createApply } from './apply.ts';
+import type { Handler } from './handler.ts';
+import { createRedrive } from './redrive.ts';
+import { pause, workOff, type ConsumerPass } from './work-off.ts';
+
+export type { Handler, HandlerOfEach, HandlerOfSets } from './handler.ts';
+export type { ConsumerPass } from './work-off.ts';
+
+export interface ConsumerOptions {
+  /** Of the database in which the handler's effects are: the inbox must be in the same one. */
+  pool: Pool;
+  transport: Transport;
+  /** What processes the messages. Messages are processed once for each name, so it must not change. */
+  name: string;
+  topics: readonly string[];
+  handler: Handler;
+  /** Of the broker. It may change: what was processed is known by the name. Defaults to the name. */
+  group?: string;
+  /** Defaults to `twiceproof`. */
+  schema?: string;
+  /** How many messages are processed in one transaction, at most. Defaults to 500. */
+  batch?: number;
+  /** How many lanes are worked on at once. Defaults to 2. */
+  workers?: number;
+  /**
+   * What becomes of a message whose handler has failed for good. `park`: later messages of its key wait behind it, until a
+   * person has settled it. `dead-letter`: it is put aside alone. Defaults to `park`.
+   */
+  onFailure?: 'park' | 'dead-letter';
+  /** How often a message is tried whose handler says that its error may pass. Defaults to 5. */
+  attempts?: number;
+  /** In the transaction in which they are held, for example to append a copy to the outbox for a topic of dead letters. */
+  onHeld?(tx: Tx, held: readonly HeldRow[]): Promise<void>;
+  /**
+   * How long a handler may do something else in the midst of its transaction. Then the server ends it: a process that is
+   * frozen must not keep its messages from the one that has the lane now. Defaults to 30,000.
+   */
+  idleTimeoutMs?: number;
+  /**
+   * Runs messages that are older than what the inbox remembers, though they may have run before. For experiments only: this
+   * is how people are charged twice. Defaults to false.
+   */
+  unsafeRunLate?: boolean;
+  /** How often it looks for what operators asked for (`twiceproof held redrive | release`). Defaults to 1,000. */
+  wishesEveryMs?: number;
+  observe?(seen: ConsumerPass): void;
+  /** Nothing is given up: it is tried again, for as long as it takes. This is for alarms. */
+  onTrouble?(error: unknown): void;
+}
+
+const defaults = {
+  batch: 500,
+  workers: 2,
+  onFailure: 'park',
+  attempts: 5,
+  unsafeRunLate: false,
+  idleTimeoutMs: 30_000,
+  wishesEveryMs: 1_000,
+} as const;
+const waitMs = 1_000;
+
+export interface Consumer {
+  /** Resolves when the signal was aborted and what was under way is done. */
+  run(signal: AbortSignal): Promise<void>;
+}
+
+/**
+ * Processes each message of its topics once. A batch is one transaction: the inbox decides which messages are new, the
+ * handler runs for those, the position is written, COMMIT; only then is the broker told. Whatever dies in between, what
+ * was not committed comes again and is new, and what was comes again and is a duplicate.
+ */
+export function createConsumer(options: ConsumerOptions): Consumer {
+  const settings = withDefaults(defaults, options);
+  const { pool, transport, name, topics, handler, batch: maxRecords, workers, attempts, idleTimeoutMs } = settings;
+  quotedSchema(options.schema);
+  if (!name || !(workers >= 1 && maxRecords >= 1 && attempts >= 1)) {
+    throw new TwiceproofError('TP_OPTION', 'name is a text; batch, workers and attempts are numbers from 1 on');
+  }
+  const common = { pool, schema: options.schema, consumer: name, handler, idleTimeoutMs };
+  const apply = createApply({ ...common, runLate: settings.unsafeRunLate, onHeld: options.onHeld });
+  const redrive = createRedrive(common);
+  /** Of the topics as they are now. */
+  const topicIds = new Map<string, string>();
+
+  async function onAssigned(lanes: readonly AssignedLane[]): Promise<Position[]> {
+    for (const { topic, topicId } of lanes) topicIds.set(topic, topicId);
+    const client = await connectQuietly(pool);
+    let known: (bigint | undefined)[];
+    try {
+      known = await readPositions(client, name, lanes, options.schema);
+      client.release();
+    } catch (error) {
+      client.release(true);
+      throw error;
+    }
+    const starts = lanes.map((lane, n) => chooseStart(lane, known[n]));
+    for (const { topic, partition, alarm } of starts) {
+      if (alarm) onTrouble(new TwiceproofError('TP_POSITION_LOST', `${topic}/${partition}: ${alarm}`));
+    }
+    await point('consumer:assigned');
+    return starts;
+  }
+
+  async function work(subscription: Subscription, signal: AbortSignal): Promise<void> {
+    const how = { apply, attempts, onFailure: settings.onFailure, onTrouble };
+    while (!signal.aborted) {
+      const batch = await subscription.receive({ maxRecords, waitMs, signal });
+      if (!batch) continue;
+      await point('consumer:fetched');
+      const lane = { ...batch.lane, topicId: topicIds.get(batch.lane.topic) ?? '' };
+      const { pass, isDone } = await workOff(how, lane, batch, signal);
+      await point('consumer:committed');
+      if (pass.received > 0) observe(pass);
+      if (isDone) await settle(subscription, batch.deliveries);
+    }
+  }
+
+  async function settle(subscription: Subscription, deliveries: readonly Delivery[]): Promise<void> {
+    try {
+      // What is stale comes again, and is a duplicate.
+      await Promise.all([subscription.settle(deliveries), point('consumer:settling')]);
+    } catch (error) {
+      onTrouble(error);
+    }
+  }
+
+  /** An observer that throws must not make us do anything again, nor end us. */
+  function observe(pass: ConsumerPass): void {
+    try {
+      options.observe?.(pass);
+    } catch (error) {
+      onTrouble(error);
+    }
+  }
+
+  function onTrouble(error: unknown): void {
+    try {
+      options.onTrouble?.(error);
+    } catch {
+      // Nobody is left to tell.
+    }
+  }
+
+  async function lookForWishes(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await redrive.asked(signal).catch(onTrouble);
+      const ms = settings.wishesEveryMs * (0.75 + Math.random() / 2);
+      await delay(ms, undefined, { signal }).catch(() => {});
+    }
+  }
+
+  async function subscribe(signal: AbortSignal): Promise<Subscription | undefined> {
+    const onRevoked = async (): Promise<void> => point('consumer:revoked');
+    for (let attempt = 1; !signal.aborted; attempt += 1) {
+      try {
+        return await transport.subscribe({ group: options.group ?? name, topics, onAssigned, onRevoked, onTrouble });
+      } catch (error) {
+        onTrouble(error);
+        await pause(attempt, signal);
+      }
+    }
+    return undefined;
+  }
+
+  async function run(signal: AbortSignal): Promise<void> {
+    const subscription = await subscribe(signal);
+    if (!subscription) return;
+    // Somebody else has closed the subscription: then all of them end, and that is told.
+    const closed = new AbortController();
+    const ending = AbortSignal.any([signal, closed.signal]);
+    const loops = [...Array.from({ length: workers }, async () => work(subscription, ending)), lookForWishes(ending)];
+    for (const loop of loops) loop.catch(() => closed.abort());
+    const [ended] = (await Promise.allSettled(loops)).filter((each) => each.status === 'rejected');
+    await subscription.close();
+    if (ended) throw ended.reason;
+  }
+
+  return { run };
+}

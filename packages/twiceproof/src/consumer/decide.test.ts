@@ -1,0 +1,44 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { TwiceproofError } from '../errors.ts';
+import { decide, HandlerError } from './decide.ts';
+
+const withCode = (code: string): Error => Object.assign(new Error(code), { code });
+const retryable = Object.assign(new Error('later'), { retryable: true });
+
+test('what is not the message is tried again for as long as it takes, and never halved', () => {
+  const lost = new Error('Connection terminated unexpectedly');
+  const unknown = new TwiceproofError('TP_COMMIT_UNKNOWN', 'x');
+  for (const cause of [
+    lost,
+    unknown,
+    withCode('57P01'),
+    withCode('53300'),
+    withCode('40001'),
+    withCode('ECONNREFUSED'),
+  ]) {
+    for (const messages of [1, 500]) {
+      assert.equal(decide(new HandlerError(cause), { messages, failures: 1_000, attempts: 5 }), 'again', cause.message);
+    }
+  }
+  // Outside of the handler it is our own, or the database's.
+  assert.equal(decide(withCode('55000'), { messages: 500, failures: 9, attempts: 5 }), 'again');
+  assert.equal(decide(withCode('42501'), { messages: 1, failures: 9, attempts: 5 }), 'again');
+});
+
+test('what the handler threw is halved until its message stands alone, and then held', () => {
+  for (const cause of [new Error('no'), withCode('23505'), withCode('ENOENT'), undefined, null, 'text', retryable]) {
+    assert.equal(decide(new HandlerError(cause), { messages: 2, failures: 1, attempts: 5 }), 'halve');
+  }
+  for (const cause of [new Error('no'), withCode('23505'), withCode('ENOENT'), undefined, null, 'text']) {
+    assert.equal(decide(new HandlerError(cause), { messages: 1, failures: 1, attempts: 5 }), 'hold');
+  }
+});
+
+test('what may pass is tried some times first: also what was too slow, which may be the fault of others', () => {
+  for (const cause of [retryable, withCode('57014'), withCode('55P03')]) {
+    assert.equal(decide(new HandlerError(cause), { messages: 1, failures: 4, attempts: 5 }), 'again');
+    assert.equal(decide(new HandlerError(cause), { messages: 1, failures: 5, attempts: 5 }), 'hold');
+    assert.equal(decide(new HandlerError(cause), { messages: 1, failures: 1, attempts: 1 }), 'hold');
+  }
+});

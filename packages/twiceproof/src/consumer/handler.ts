@@ -1,0 +1,31 @@
+import type { Tx } from '../tx.ts';
+import type { ReceivedMessage } from '../wire.ts';
+
+/**
+ * What a consumer does with messages that it has not seen, in one of two shapes. All of it goes through `tx`: what is
+ * written there is committed together with the inbox rows, or not at all. Mail or a call to another service cannot be
+ * rolled back, so they go through the consumer's own outbox (`append(tx, ...)`), with a key made of the message's id.
+ *
+ * Messages come in the order of their lane. One that throws is found by halving its batch; what it threw decides:
+ *
+ * - the database is away, or another transaction was in the way: all of it is tried again, for as long as it takes
+ * - an error whose `retryable` is true: it is tried again, `attempts` times, and then held
+ * - anything else: the message is held
+ */
+export type Handler = HandlerOfEach | HandlerOfSets;
+
+export interface HandlerOfEach {
+  /** One message at a time. */
+  each(tx: Tx, message: ReceivedMessage): Promise<void>;
+}
+
+export interface HandlerOfSets {
+  /** All new messages of a batch, for statements that deal with many rows at once. It may run again on a part of them. */
+  set(tx: Tx, messages: readonly ReceivedMessage[]): Promise<void>;
+}
+
+export async function runHandler(handler: Handler, tx: Tx, messages: readonly ReceivedMessage[]): Promise<void> {
+  if (messages.length === 0) return;
+  if ('set' in handler) return handler.set(tx, messages);
+  for (const message of messages) await handler.each(tx, message);
+}

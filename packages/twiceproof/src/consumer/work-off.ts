@@ -1,0 +1,99 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { TwiceproofError } from '../errors.ts';
+import type { HeldKind } from '../inbox/held.ts';
+import type { KnownLane } from '../inbox/position.ts';
+import type { Batch, Lane } from '../transport.ts';
+import type { Applied, Part } from './apply.ts';
+import { decide, HandlerError } from './decide.ts';
+
+/** What came of one batch, after its commits. */
+export interface ConsumerPass {
+  lane: Lane;
+  /** How many messages were dealt with: all, unless the lane was taken away, or we were stopped, while some had to wait. */
+  received: number;
+  first: number;
+  duplicates: number;
+  /** Newly held. */
+  held: Partial<Record<HeldKind, number>>;
+  ranLate: number;
+  /** How many transactions were tried: more than one if something failed. */
+  transactions: number;
+  tookMs: number;
+  /** From the time that each new message bears (nearly its commit, at its sender) to the commit here. */
+  agesMs: number[];
+}
+
+export interface WorkOffOptions {
+  apply(part: Part): Promise<Applied>;
+  attempts: number;
+  onFailure: 'park' | 'dead-letter';
+  onTrouble?: ((error: unknown) => void) | undefined;
+}
+
+const firstPauseMs = 50;
+const longestPauseMs = 5_000;
+
+/**
+ * Works a batch off, in one transaction if nothing fails. Otherwise in parts, in their order and each committed before the
+ * next: see `decide`. Until it is done, or the lane is not ours any more; as long as the database is away, it waits here.
+ * When we are to stop, what is under way is finished, and nothing is tried again.
+ */
+export async function workOff(
+  { apply, attempts, onFailure, onTrouble }: WorkOffOptions,
+  lane: KnownLane,
+  { deliveries, signal }: Batch,
+  stopping: AbortSignal,
+): Promise<{ pass: ConsumerPass; isDone: boolean }> {
+  const began = performance.now();
+  const pass = emptyPass(lane);
+  const parts = deliveries.length > 0 ? [deliveries] : [];
+  let failures = 0;
+  let failed: Part['failed'];
+  for (let part = parts[0]; part !== undefined; part = parts[0]) {
+    try {
+      pass.transactions += 1;
+      count(await apply({ lane, deliveries: part, signal, failed }), part.length, pass);
+      parts.shift();
+      failures = 0;
+      failed = undefined;
+    } catch (error) {
+      failures += 1;
+      const next = signal.aborted ? 'again' : decide(error, { messages: part.length, failures, attempts });
+      const cause = error instanceof HandlerError ? error.cause : error;
+      if (next === 'halve') {
+        const half = Math.ceil(part.length / 2);
+        parts.splice(0, 1, part.slice(0, half), part.slice(half));
+        failures = 0;
+      } else if (next === 'hold' && !failed) {
+        const reason = cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause);
+        onTrouble?.(new TwiceproofError('TP_HANDLER', reason, { cause }));
+        failed = { kind: onFailure === 'park' ? 'parked' : 'dead', reason };
+      } else {
+        if (!signal.aborted) onTrouble?.(cause);
+        await pause(failures, AbortSignal.any([signal, stopping]));
+        if (signal.aborted || stopping.aborted) break;
+      }
+    }
+  }
+  return { pass: { ...pass, tookMs: performance.now() - began }, isDone: parts.length === 0 };
+}
+
+export async function pause(attempt: number, signal: AbortSignal): Promise<void> {
+  const ms = Math.min(firstPauseMs * 2 ** (attempt - 1), longestPauseMs) * (0.5 + Math.random());
+  await delay(ms, undefined, { signal }).catch(() => {});
+}
+
+function emptyPass({ topic, partition }: Lane): ConsumerPass {
+  const counts = { received: 0, first: 0, duplicates: 0, ranLate: 0, transactions: 0, tookMs: 0 };
+  return { lane: { topic, partition }, ...counts, held: {}, agesMs: [] };
+}
+
+function count({ first, duplicates, held, ranLate }: Applied, received: number, pass: ConsumerPass): void {
+  const now = Date.now();
+  pass.received += received;
+  pass.first += first.length;
+  pass.duplicates += duplicates;
+  pass.ranLate += ranLate;
+  for (const { kind } of held) pass.held[kind] = (pass.held[kind] ?? 0) + 1;
+  for (const { createdAt } of first) if (createdAt) pass.agesMs.push(now - createdAt.getTime());
+}

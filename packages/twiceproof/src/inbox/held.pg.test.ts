@@ -1,0 +1,184 @@
+import assert from 'node:assert/strict';
+import { after, beforeEach, test } from 'node:test';
+import pg from 'pg';
+import { testDatabase } from '@twiceproof/infra/testing';
+import { migrate } from '../migrations/migrate.ts';
+import { transaction } from '../transaction.ts';
+import type { Delivery } from '../transport.ts';
+import type { Tx } from '../tx.ts';
+import { uuidv7 } from '../uuid.ts';
+import { createHeld, recordHash, type HeldKind, type ToHold } from './held.ts';
+
+const { url } = await testDatabase();
+const pool = new pg.Pool({ connectionString: url });
+after(async () => pool.end());
+await migrate(pool);
+const held = createHeld();
+
+beforeEach(async () => {
+  await pool.query('TRUNCATE twiceproof.held, twiceproof.late_settled RESTART IDENTITY');
+});
+
+async function inTransaction<T>(work: (tx: Tx) => Promise<T>): Promise<T> {
+  return transaction(pool, work);
+}
+
+let nextOffset = 0n;
+function delivery(text: string, over: Partial<Delivery> = {}): Delivery {
+  const lane = { topic: 't', partition: 0 };
+  const position = { ...lane, offset: (nextOffset += 1n) };
+  return { lane, key: Buffer.from('k'), value: Buffer.from(text), headers: [], position, ...over };
+}
+
+function toHold(kind: HeldKind, text: string, over: Partial<ToHold> = {}): ToHold {
+  const its = delivery(text);
+  return {
+    kind,
+    delivery: its,
+    topicId: 'topic-1',
+    aggregateId: text.replace(/\d+$/, ''),
+    id: uuidv7(),
+    content: recordHash(its),
+    reason: 'because',
+    ...over,
+  };
+}
+
+const hold = async (...messages: ToHold[]): Promise<bigint[]> =>
+  (await inTransaction((tx) => held.hold(tx, 'c', messages))).map(({ seq }) => seq);
+const textsOf = (rows: readonly ToHold[]): string[] => rows.map((row) => Buffer.from(row.delivery.value).toString());
+
+test('a record comes back as it was: any bytes, headers in their order, and no key where there was none', async () => {
+  const bytes = Buffer.from([0, 255, 0xfe, 10]);
+  const odd = delivery('', {
+    key: undefined,
+    value: bytes,
+    headers: [
+      ['b', bytes],
+      ['a', Buffer.from('')],
+      ['b', Buffer.from('again')],
+    ],
+  });
+  const reason = `a NUL \0 and half of ${'\u{1F511}'.slice(0, 1)} ${'x'.repeat(3_000)}`;
+  const [row] = await inTransaction((tx) =>
+    held.hold(tx, 'c', [{ kind: 'unreadable', delivery: odd, topicId: 'topic-1', content: -7n, reason }]),
+  );
+  const { seq, heldAt, ...rest } = row!;
+  assert.equal(seq, 1n);
+  assert.ok(heldAt instanceof Date);
+  assert.equal(rest.reason.length, 2_000);
+  assert.ok(rest.reason.startsWith('a NUL \uFFFD and half of \uFFFD x'));
+  assert.deepEqual(rest.delivery, odd);
+  assert.deepEqual([rest.aggregateId, rest.id, rest.content, rest.asked], [undefined, undefined, -7n, undefined]);
+});
+
+test('what the inbox has no row of is held once, however often it comes; with other content it is another', async () => {
+  for (const kind of ['late', 'future', 'altered'] as const) {
+    const once = toHold(kind, `${kind}1`);
+    const elsewhere = { ...once, delivery: delivery(`${kind}1`) };
+    assert.equal((await hold(once, once, elsewhere)).length, 1);
+    assert.equal((await hold(elsewhere)).length, 0);
+    assert.equal((await hold({ ...once, content: once.content + 1n })).length, 1, 'skipped in silence');
+  }
+  const record = toHold('unreadable', 'x', { id: undefined, aggregateId: undefined });
+  assert.equal((await hold(record, record)).length, 1);
+  assert.equal((await hold(record, { ...record, content: 0n })).length, 1, 'an offset that was given again');
+  const another = { ...record, topicId: 'topic-2' };
+  assert.equal((await hold(another)).length, 1, 'a topic that was created again');
+  const withoutPosition = { ...record, delivery: { ...record.delivery } };
+  delete withoutPosition.delivery.position;
+  assert.equal((await hold(withoutPosition, withoutPosition)).length, 2, 'one cannot be told from the other');
+});
+
+test('what the inbox has a row of is always held, also at an offset where something is', async () => {
+  const one = toHold('parked', 'a1');
+  const other = { ...toHold('dead', 'a2'), delivery: one.delivery };
+  assert.equal((await hold(one, other)).length, 2);
+});
+
+test('only parked ones block their key, of their consumer', async () => {
+  await hold(toHold('parked', 'a1'), toHold('dead', 'b1'), toHold('late', 'c1'));
+  const blocked = await inTransaction((tx) => held.blockedKeys(tx, 'c', ['a', 'b', 'c', 'd']));
+  assert.deepEqual([...blocked], ['a']);
+  assert.equal((await inTransaction((tx) => held.blockedKeys(tx, 'other', ['a']))).size, 0);
+});
+
+test('who asks for a key waits for whoever works its last one off, and then it is free', async () => {
+  const [seq] = await hold(toHold('parked', 'a1'));
+  const client = await pool.connect();
+  await client.query('BEGIN');
+  assert.equal((await held.takeFirstOfKey(client, 'c', 'a'))!.seq, seq);
+  const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+  const asking = inTransaction((tx) => held.blockedKeys(tx, 'c', ['a']));
+  const waiting = 'SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))';
+  while ((await pool.query(waiting, [rows[0]!.pid])).rowCount === 0);
+  await client.query('COMMIT');
+  client.release();
+  assert.equal((await asking).size, 0);
+});
+
+test('the first of a key is the lowest by number, and not by letters', async () => {
+  await hold(...Array.from({ length: 12 }, (_, n) => toHold('parked', `a${n}`)));
+  const taken: string[] = [];
+  for (;;) {
+    const row = await inTransaction((tx) => held.takeFirstOfKey(tx, 'c', 'a'));
+    if (!row) break;
+    taken.push(...textsOf([row]));
+  }
+  assert.deepEqual(
+    taken,
+    Array.from({ length: 12 }, (_, n) => `a${n}`),
+  );
+});
+
+test('a row is taken once, and is there again after a rollback', async () => {
+  const [seq] = await hold(toHold('dead', 'a1'));
+  const failing = inTransaction(async (tx) => {
+    assert.deepEqual(textsOf([(await held.take(tx, seq!))!]), ['a1']);
+    throw new Error('no');
+  });
+  await assert.rejects(failing, /no/);
+  const both = await Promise.all([1, 2].map(async () => inTransaction((tx) => held.take(tx, seq!))));
+  assert.equal(both.filter((row) => row !== undefined).length, 1);
+});
+
+test('wishes come in their order, and are off when the message is kept; those for a key all together', async () => {
+  const seqs = await hold(toHold('parked', 'a1'), toHold('parked', 'a2'), toHold('dead', 'b1'), toHold('dead', 'b2'));
+  assert.equal(await inTransaction((tx) => held.ask(tx, [seqs[1]!, seqs[0]!], 'release')), 2);
+  assert.equal(await inTransaction((tx) => held.ask(tx, [seqs[2]!, 99n], 'redrive')), 1);
+  const asked = async (): Promise<string[]> => textsOf(await inTransaction((tx) => held.asked(tx, 'c')));
+  assert.deepEqual(await asked(), ['a1', 'a2', 'b1']);
+  assert.deepEqual(await inTransaction((tx) => held.asked(tx, 'other')), []);
+  await inTransaction((tx) => held.keep(tx, { seq: seqs[0]!, consumer: 'c', aggregateId: 'a' }, 'still'));
+  assert.deepEqual(await asked(), ['b1']);
+  const rows = await inTransaction((tx) => held.list(tx, { aggregateId: 'a' }));
+  assert.deepEqual(
+    rows.map(({ reason }) => reason),
+    ['still', 'because'],
+  );
+});
+
+test('a late one that was settled is not held again; one with its id and other content is', async () => {
+  const late = toHold('late', 'a1');
+  const settle = async (content: bigint) =>
+    inTransaction((tx) => held.settleLate(tx, { consumer: 'c', id: late.id!, content }));
+  assert.equal(await settle(late.content), 'first');
+  assert.equal(await settle(late.content), 'duplicate');
+  assert.equal(await settle(1n), 'altered');
+  assert.equal((await hold(late)).length, 0);
+  assert.equal((await hold({ ...late, content: 1n })).length, 1);
+  assert.equal((await inTransaction((tx) => held.hold(tx, 'other', [late]))).length, 1);
+});
+
+test('lists and counts', async () => {
+  await hold(toHold('parked', 'a1'), toHold('parked', 'a2'), toHold('late', 'a3'), toHold('dead', 'b1'));
+  await inTransaction((tx) => held.hold(tx, 'other', [toHold('dead', 'z1')]));
+  const listed = async (filter: Parameters<typeof held.list>[1]) =>
+    textsOf(await inTransaction((tx) => held.list(tx, filter)));
+  assert.deepEqual(await listed({}), ['a1', 'a2', 'a3', 'b1', 'z1']);
+  assert.deepEqual(await listed({ consumer: 'c', aggregateId: 'a', kind: 'parked' }), ['a1', 'a2']);
+  assert.deepEqual(await listed({ limit: 2 }), ['a1', 'a2']);
+  assert.deepEqual(await listed({ seqs: [4n, 77n] }), ['b1']);
+  const counts = await inTransaction((tx) => held.counts(tx, 'c'));
+  assert.deepEqual(Object.fromEntries(counts), { parked: 2, late: 1, dead: 1 });
+});

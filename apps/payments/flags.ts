@@ -36,7 +36,7 @@ export const flags = {
     default: '0',
     help: 'EXPERIMENT: the share of messages that are delivered again, 0 to 1',
   },
-  seed: { type: 'integer', default: 1, min: 1, max: 2_147_483_647, help: 'of --dup-rate' },
+  seed: { type: 'integer', default: 1, min: 0, max: 4_294_967_295, help: 'of --dup-rate' },
   'stalled-ms': {
     type: 'integer',
     default: 60_000,

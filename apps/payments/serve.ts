@@ -84,21 +84,23 @@ export async function serve({ given, pool, transport, signal, log }: ServeOption
   };
 }
 
-const attempts = 20;
+const attempts = 40;
 const pauseMs = 250;
 
 /** Nothing is accepted before. Others may be at the same, or use what it wants to drop: then it is tried again. */
 async function keepOnce(keeper: InboxKeeper, signal: AbortSignal): Promise<void> {
-  for (let attempt = 1; ; attempt += 1) {
+  let reason: unknown = 'another is at it all the time';
+  for (let attempt = 1; attempt <= attempts && !signal.aborted; attempt += 1) {
     try {
-      await keeper.runOnce();
-      return;
+      if ((await keeper.runOnce()) === 'idle') return;
     } catch (error) {
       if (error instanceof TwiceproofError) throw new Refusal(`${error.message}.`, error.todo, EXIT.usage);
-      if (attempt === attempts) throw error;
-      await delay(pauseMs, undefined, { signal }).catch(() => {});
+      reason = error;
     }
+    await delay(pauseMs, undefined, { signal }).catch(() => {});
   }
+  const problem = `The inbox cannot be prepared: ${reason instanceof Error ? reason.message : String(reason)}.`;
+  throw new Refusal(problem, 'Look for transactions that have been open for long, and try again.', EXIT.environment);
 }
 
 /** How long one waits for the answer of a database before it counts as away. */

@@ -6,6 +6,9 @@ import { acceptText, consumer, newIds, type Range } from './statement.ts';
 const batchMessages = 10;
 const batchEveryMs = 10;
 const connections = 4;
+const lookEveryMs = 20;
+const waitingText = `SELECT FROM pg_stat_activity WHERE application_name = 'bench-accepting' AND wait_event_type = 'Lock'
+  AND datname = current_database()`;
 
 export interface Accepted {
   /** When it was due, by `performance.now()`. */
@@ -19,6 +22,9 @@ export interface Accepting {
   /** Of the calls from now on. */
   untilSeen(calls: number): Promise<void>;
   refused(): number;
+  /** From now on. */
+  countLockWaits(): void;
+  lockWaits(): number;
   /** Answers all calls. */
   stop(): Promise<readonly Accepted[]>;
 }
@@ -38,6 +44,19 @@ export async function startAccepting(url: string, oldDay: Range): Promise<Accept
   let stopped = false;
   let next = 0;
   const startedAt = performance.now();
+  const watcher = new pg.Client({ connectionString: url, application_name: 'bench-watching' });
+  await watcher.connect();
+  let lockWaits = 0;
+
+  /** A busy machine makes an accept slow too; this tells the one from the other. */
+  async function watch(): Promise<void> {
+    while (!stopped) {
+      const { rowCount } = await watcher.query(waitingText);
+      if (rowCount) lockWaits += 1;
+      await delay(lookEveryMs);
+    }
+    await watcher.end();
+  }
 
   async function accept(client: pg.Client, n: number): Promise<void> {
     const dueAt = startedAt + n * batchEveryMs;
@@ -63,14 +82,19 @@ export async function startAccepting(url: string, oldDay: Range): Promise<Accept
     }
   }
 
-  const running = Promise.all(
-    clients.map(async (client) => {
+  const running = Promise.all([
+    ...clients.map(async (client) => {
       while (!stopped) await accept(client, next++);
     }),
-  );
+    watch(),
+  ]);
   running.catch(() => {}); // Whoever stops it hears of it.
   return {
     refused: () => refused,
+    countLockWaits: () => {
+      lockWaits = 0;
+    },
+    lockWaits: () => lockWaits,
     untilSeen: async (calls) => {
       const wanted = accepts.length + calls;
       while (accepts.length < wanted) await Promise.race([delay(5), running]);

@@ -2,7 +2,7 @@
 import { judgeBy, type Bar, type Demand } from '../bars.ts';
 import type { InboxScale, Way } from './cases.ts';
 import type { ConsumeRun } from './consume.ts';
-import type { Beside } from './expiry.ts';
+import type { Beside, Forgetting } from './expiry.ts';
 import type { InboxRound } from './inbox.ts';
 import { storeName } from './keys.ts';
 import { latencyRates } from './latency.ts';
@@ -12,7 +12,7 @@ export interface InboxTargets {
   setOverTextbook: number;
   /** p99 of an insert in the largest inbox over that in the smallest. */
   insertOverSmall: number;
-  /** Time of expiry of a large day over that of a small one. */
+  /** Work and time of the expiry of a large day over that of a small one. */
   expiryOverSmall: number;
   /** What an accept may wait while a day goes. */
   acceptMs: number;
@@ -45,6 +45,12 @@ export function judgeInbox(
     of: (round) => of(round)?.longestAcceptMs,
     below: targets.acceptMs,
   });
+  const overSmall = (name: string, of: (run: Forgetting) => number): Demand<InboxRound> => ({
+    ...bar,
+    name,
+    of: ({ expiry }) => expiry && quotient(of(expiry.large), of(expiry.small)),
+    below: targets.expiryOverSmall,
+  });
   const demands: Demand<InboxRound>[] = [
     {
       ...bar,
@@ -58,11 +64,12 @@ export function judgeInbox(
       of: (round) => quotient(insertP99(round, large), insertP99(round, small)),
       below: targets.insertOverSmall,
     },
+    overSmall('time until a large day is out of the inbox over that of a small one', ({ detachMs }) => detachMs),
+    overSmall('WAL of the expiry of a large day over that of a small one', ({ expiryWalBytes }) => expiryWalBytes),
+    // Files are given back by the file system, and it takes longer over large ones.
     {
-      ...bar,
-      name: 'time of expiry of a large day over that of a small one',
-      of: ({ expiry }) => quotient(expiry?.large.expiryMs, expiry?.small.expiryMs),
-      below: targets.expiryOverSmall,
+      ...overSmall('time until the files of a large day are gone over a small one', ({ expiryMs }) => expiryMs),
+      kind: 'aim',
     },
     longest('longest accept during an expiry, ms', ({ expiry }) => expiry?.loaded),
     longest('longest accept during an expiry beside an open transaction, ms', ({ expiry }) => expiry?.open),

@@ -78,7 +78,7 @@ export const scales = {
       capS: 1.5,
     },
     keys: { partitioned: [1_000_000, 10_000_000], plain: 1_000_000, random: 1_000_000, batches: 200 },
-    expiry: { smallDay: 20_000, largeDay: 200_000, repeats: 3, beforeS: 1, openS: 2.5 },
+    expiry: { smallDay: 20_000, largeDay: 200_000, repeats: 4, beforeS: 1, openS: 2.5 },
     latency: { warmS: 1, measuredS: 2.5 },
   },
 } as const satisfies Record<string, InboxScale>;

@@ -21,10 +21,12 @@ import {
   type PartitionState,
   type Range,
 } from './statement.ts';
-import { addDay, setBounds } from './store.ts';
+import { addDay, fillSettings, setBounds } from './store.ts';
 
 export interface Forgetting {
-  /** The median of the repetitions. */
+  /** Until it is out of the inbox: the floor, and the detach. The median of the repetitions, as the others. */
+  detachMs: number;
+  /** Until its files are gone too, which the file system takes its time for, and for which nobody waits. */
   expiryMs: number;
   expiryWalBytes: number;
   /** A DELETE of as many, once. What it leaves is not even vacuumed. */
@@ -34,6 +36,8 @@ export interface Forgetting {
 
 export interface Beside {
   expiryMs: number;
+  /** Looks, 50 a second, that found an accept waiting for a lock. */
+  lockWaits: number;
   /** How often the keeper had to try, because of the one that stays open. */
   passes: number;
   /** The longest accept while the day went, and in the time before that. */
@@ -61,28 +65,29 @@ export interface ExpiryCall {
 }
 
 const nextPassAfterMs = 200;
-const keysOfDays = { fromDaysAgo: 30 };
+const oldestDays = 30;
 
 export async function runExpiry({ world, scale, signal }: ExpiryCall): Promise<ExpiryRound> {
   const { smallDay, largeDay, repeats } = scale;
   const database = await world.database({ shape: 'ours', shards: 1 }, 0);
   try {
     const { client } = database;
-    // In the order in which they go: small and large in turn, then those of the two runs under load, then the DELETEs.
-    const sizes = [...Array.from({ length: repeats }, () => [smallDay, largeDay]).flat(), largeDay, largeDay];
-    const days = await fill(client, [...sizes, smallDay, largeDay], signal);
-    const small: Timed[] = [];
-    const large: Timed[] = [];
-    for (const day of days.slice(0, 2 * repeats)) {
+    // In the order in which they go: one that does not count, small and large in turn, two under load, two by DELETE.
+    const turns = Array.from({ length: repeats }, () => [smallDay, largeDay]).flat();
+    const days = await fill(client, [smallDay, ...turns, largeDay, largeDay, smallDay, largeDay], signal);
+    await forget(client, days.shift()!);
+    const small: Expired[] = [];
+    const large: Expired[] = [];
+    for (const day of days.splice(0, 2 * repeats)) {
       signal.throwIfAborted();
-      (small.length === large.length ? small : large).push(await timed(client, async () => forget(client, day)));
+      (small.length === large.length ? small : large).push(await expire(client, day));
     }
-    const loaded = await beside(database, days[2 * repeats]!, scale, false, signal);
-    const open = await beside(database, days[2 * repeats + 1]!, scale, true, signal);
-    const [deletedSmall, deletedLarge] = days.slice(-2);
+    const [loadedDay, openDay, smallToDelete, largeToDelete] = days as [Range, Range, Range, Range];
+    const loaded = await beside(database, loadedDay, scale, false, signal);
+    const open = await beside(database, openDay, scale, true, signal);
     return {
-      small: forgetting(small, await timed(client, async () => deleteDay(client, deletedSmall!))),
-      large: forgetting(large, await timed(client, async () => deleteDay(client, deletedLarge!))),
+      small: forgetting(small, await timed(client, async () => deleteDay(client, smallToDelete))),
+      large: forgetting(large, await timed(client, async () => deleteDay(client, largeToDelete))),
       loaded,
       open,
     };
@@ -93,9 +98,9 @@ export async function runExpiry({ world, scale, signal }: ExpiryCall): Promise<E
 
 /** Long ago, one day after another; and those from now on, which are empty. On the disk, as old days are. */
 async function fill(client: pg.Client, sizes: readonly number[], signal: AbortSignal): Promise<Range[]> {
-  await client.query("SET synchronous_commit = off; SET maintenance_work_mem = '512MB'; SET TimeZone = 'UTC'");
+  await client.query(fillSettings);
   const nowMs = Date.now();
-  const all = daysAround(nowMs - keysOfDays.fromDaysAgo * dayMs, nowMs + dayMs);
+  const all = daysAround(nowMs - oldestDays * dayMs, nowMs + dayMs);
   for (const [n, day] of all.entries()) {
     signal.throwIfAborted();
     await addDay(client, day, sizes[n] ?? 0);
@@ -103,7 +108,7 @@ async function fill(client: pg.Client, sizes: readonly number[], signal: AbortSi
   await setBounds(client, all);
   await client.query('VACUUM (ANALYZE) twiceproof.inbox');
   await client.query('CHECKPOINT');
-  await client.query('RESET synchronous_commit');
+  await client.query('RESET ALL');
   return all.slice(0, sizes.length);
 }
 
@@ -119,8 +124,23 @@ async function timed(client: pg.Client, work: () => Promise<unknown>): Promise<T
   return { ms: performance.now() - began, walBytes: (await walBytes(client)) - wal };
 }
 
-function forgetting(expiries: readonly Timed[], deleted: Timed): Forgetting {
+interface Expired extends Timed {
+  detachMs: number;
+}
+
+async function expire(client: pg.Client, day: Range): Promise<Expired> {
+  const began = performance.now();
+  let detachMs = 0;
+  const onDetached = (): void => {
+    detachMs = performance.now() - began;
+  };
+  const whole = await timed(client, async () => forget(client, day, { onDetached }));
+  return { ...whole, detachMs };
+}
+
+function forgetting(expiries: readonly Expired[], deleted: Timed): Forgetting {
   return {
+    detachMs: rounded(median(expiries.map(({ detachMs }) => detachMs)), 1),
     expiryMs: rounded(median(expiries.map(({ ms }) => ms)), 1),
     expiryWalBytes: Math.round(median(expiries.map((each) => each.walBytes))),
     deleteMs: rounded(deleted.ms, 1),
@@ -129,13 +149,20 @@ function forgetting(expiries: readonly Timed[], deleted: Timed): Forgetting {
 }
 
 /** As the keeper does it, and again as often as it would. Answers how many passes that took. */
-async function forget(client: pg.Client, day: Range, signal?: AbortSignal): Promise<number> {
+async function forget(
+  client: pg.Client,
+  day: Range,
+  { signal, onDetached }: { signal?: AbortSignal; onDetached?(): void } = {},
+): Promise<number> {
   await client.query(raiseFloorText, [firstIdOf(day.toMs)]);
   await client.query(`SET lock_timeout = ${keeperLockTimeoutMs}`);
   for (let passes = 1; ; passes += 1) {
     signal?.throwIfAborted();
     try {
-      for (const text of forgetTexts(day, await stateOf(client, day))) await client.query(text);
+      for (const text of forgetTexts(day, await stateOf(client, day))) {
+        if (text.startsWith('DROP')) onDetached?.();
+        await client.query(text);
+      }
       await client.query('RESET lock_timeout');
       return passes;
     } catch (error) {
@@ -181,12 +208,14 @@ async function beside(
     const reader = isOpen ? readFor(other, 1_000 * openS) : Promise.resolve();
     if (isOpen) await accepting.untilSeen(2);
     const forgotAt = performance.now();
-    const passes = await forget(client, day, signal);
+    accepting.countLockWaits();
+    const passes = await forget(client, day, { signal });
     const endedAt = performance.now();
+    const lockWaits = accepting.lockWaits();
     await reader;
     await accepting.untilSeen(2);
     const accepts = await accepting.stop();
-    return { ...summary(accepts, { beganMs, forgotAt, endedAt }), passes, refused: accepting.refused() };
+    return { ...summary(accepts, { beganMs, forgotAt, endedAt }), passes, refused: accepting.refused(), lockWaits };
   } finally {
     await accepting.stop();
     await other.end();
@@ -204,7 +233,7 @@ async function readFor(client: pg.Client, ms: number): Promise<void> {
 function summary(
   accepts: readonly Accepted[],
   { beganMs, forgotAt, endedAt }: { beganMs: number; forgotAt: number; endedAt: number },
-): Omit<Beside, 'passes' | 'refused'> {
+): Omit<Beside, 'passes' | 'refused' | 'lockWaits'> {
   const longest = (those: readonly Accepted[]): number => rounded(Math.max(0, ...those.map(({ ms }) => ms)), 1);
   // One that was under way at either end counts: it may have waited.
   const during = accepts.filter(({ atMs, ms }) => atMs + ms >= forgotAt && atMs <= endedAt);

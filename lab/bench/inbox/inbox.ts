@@ -51,8 +51,8 @@ export async function runInbox(options: InboxOptions): Promise<InboxRounds> {
 async function fillStores(world: World, { scale, signal, progress }: InboxOptions): Promise<Store[]> {
   const stores: Store[] = [];
   for (const spec of storeSpecs(scale.keys)) {
-    const { client }: Database = await world.database({ shape: 'ours', shards: 1 }, 0);
-    await fillStore(client, spec, { signal, progress: (text) => progress(`bench: ${text}`) });
+    const { client, url }: Database = await world.database({ shape: 'ours', shards: 1 }, 0);
+    await fillStore(client, spec, { url, signal, progress: (text) => progress(`bench: ${text}`) });
     stores.push({ ...spec, name: storeName(spec), client });
   }
   return stores;

@@ -79,9 +79,9 @@ async function measureIn(
   try {
     for (const spec of storeSpecs(scale.keys)) {
       signal.throwIfAborted();
-      const client = await openStore(postgres, spec);
+      const { client, url } = await openStore(postgres, spec);
       stores.push({ ...spec, name: storeName(spec), client });
-      await fillStore(client, spec, { signal, progress: (text) => progress(`bench: ${text}`) });
+      await fillStore(client, spec, { url, signal, progress: (text) => progress(`bench: ${text}`) });
     }
     const rounds: InboxRound[] = [];
     for (let round = 1; round <= scale.rounds; round += 1) {
@@ -101,7 +101,7 @@ async function measureIn(
 }
 
 /** A database for each, which is made when it is not there yet. */
-async function openStore(postgres: PostgresServer, spec: StoreSpec): Promise<pg.Client> {
+async function openStore(postgres: PostgresServer, spec: StoreSpec): Promise<{ client: pg.Client; url: string }> {
   const name = storeName(spec).replace('-', '_');
   const main = await connect(postgres.url);
   try {
@@ -116,7 +116,7 @@ async function openStore(postgres: PostgresServer, spec: StoreSpec): Promise<pg.
   // It says that there is nothing to do, if there is not; and one of the tables may stand in the place of another.
   const { rowCount } = await client.query("SELECT WHERE to_regclass('bench_fill') IS NOT NULL");
   if (rowCount === 0) await runProgram('packages/twiceproof/src/cli/main.ts', ['migrate'], { DATABASE_URL: url.href });
-  return client;
+  return { client, url: url.href };
 }
 
 async function connect(url: string): Promise<pg.Client> {

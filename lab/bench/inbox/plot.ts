@@ -58,12 +58,14 @@ function keysPanel(median: InboxRound, rounds: readonly InboxRound[]): Panel {
 }
 
 function expiryPanel(median: InboxRound, rounds: readonly InboxRound[]): Panel {
-  const of = (what: 'expiryMs' | 'deleteMs', which: 'small' | 'large') => (round: InboxRound) =>
+  const of = (what: 'detachMs' | 'expiryMs' | 'deleteMs', which: 'small' | 'large') => (round: InboxRound) =>
     round.expiry?.[which][what] ?? 0;
   const rows = median.expiry
     ? [
-        row('a small day, by partition', rounds, median, of('expiryMs', 'small')),
-        row('a large day, by partition', rounds, median, of('expiryMs', 'large')),
+        row('a small day: out of the inbox', rounds, median, of('detachMs', 'small')),
+        row('a large day: out of the inbox', rounds, median, of('detachMs', 'large')),
+        row('a small day: its files gone', rounds, median, of('expiryMs', 'small')),
+        row('a large day: its files gone', rounds, median, of('expiryMs', 'large')),
         row('a small day, by DELETE', rounds, median, of('deleteMs', 'small')),
         row('a large day, by DELETE', rounds, median, of('deleteMs', 'large')),
       ]

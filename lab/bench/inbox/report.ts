@@ -78,10 +78,11 @@ function keysRows({ keys = {} }: InboxRound, rounds: readonly InboxRound[]): Row
 }
 
 function expiryRows({ expiry }: InboxRound): Row[] {
-  const head = ['', 'by partition ms', 'WAL bytes', 'by DELETE ms', 'WAL bytes'];
+  const head = ['', 'out of the inbox ms', 'files gone ms', 'WAL bytes', 'by DELETE ms', 'WAL bytes'];
   if (!expiry) return [head];
   const row = (label: string, run: Forgetting): Row => [
     label,
+    run.detachMs,
     run.expiryMs,
     Math.round(run.expiryWalBytes),
     run.deleteMs,
@@ -91,7 +92,17 @@ function expiryRows({ expiry }: InboxRound): Row[] {
 }
 
 function besideRows({ expiry }: InboxRound): Row[] {
-  const head = ['', 'expiry', 'passes', 'longest accept', 'before', 'accepts', 'done again', 'messages/s'];
+  const head = [
+    '',
+    'expiry',
+    'passes',
+    'longest accept',
+    'before',
+    'lock waits',
+    'accepts',
+    'done again',
+    'messages/s',
+  ];
   if (!expiry) return [head];
   const row = (label: string, run: Beside): Row => [
     label,
@@ -99,6 +110,7 @@ function besideRows({ expiry }: InboxRound): Row[] {
     run.passes,
     run.longestAcceptMs,
     run.longestBeforeMs,
+    run.lockWaits,
     run.accepts,
     run.refused,
     Math.round(run.messagesPerSecond),

@@ -2,7 +2,7 @@
  * Inboxes of a given size, filled by SQL in the order of time, as a life of eight days leaves them. A fill that was broken
  * off goes on where it was: a partition is there when it is full, and the other tables say how many keys they have.
  */
-import type pg from 'pg';
+import pg from 'pg';
 import { attachText, dayMs, daysAround, firstIdOf, partitionName, type Range } from './statement.ts';
 
 /** `partitioned` is the inbox as it is; the others stand in one table, `random` with ids of version 4. */
@@ -14,6 +14,8 @@ export interface StoreSpec {
 }
 
 export interface FillOptions {
+  /** Of the same database: days are filled two at a time. */
+  url: string;
   signal: AbortSignal;
   progress(text: string): void;
 }
@@ -75,20 +77,22 @@ function insertKeys(table: string, version: 4 | 7, { fromMs, toMs, first, keys, 
   const time = `to_timestamp(($1::float8 + 1000 + ($2::float8 - $1::float8 - 2000) * n / $3::float8) / 1000)`;
   const id = version === 7 ? `uuidv7(${time} - clock_timestamp())` : 'gen_random_uuid()';
   const text = `INSERT INTO ${table} (msg_id, consumer, content_hash, processed_at)
-    SELECT ${id}, 'payments', hashint8extended(n, 0), ${time} FROM generate_series($4::bigint, $5::bigint) AS n`;
+    SELECT ${id}, 'payments', n, now() FROM generate_series($4::bigint, $5::bigint) AS n`;
   return [text, [fromMs, toMs, of, first, first + keys - 1]];
 }
 
+/** Nobody is told that a key is there, so nothing has to be on the disk yet: a checkpoint at the end sees to it. */
+export const fillSettings = "SET synchronous_commit = off; SET maintenance_work_mem = '256MB'; SET TimeZone = 'UTC'";
+
 /** Into a database that has the tables of the library. */
 export async function fillStore(client: pg.Client, { kind, keys }: StoreSpec, options: FillOptions): Promise<void> {
-  // Nobody is told that a key is there, so nothing has to be on the disk yet: the checkpoint below sees to it.
-  await client.query("SET synchronous_commit = off; SET maintenance_work_mem = '512MB'; SET TimeZone = 'UTC'");
+  await client.query(fillSettings);
   const beganMs = await began(client);
   if (kind === 'partitioned') await fillDays(client, keys, beganMs, options);
   else await fillTable(client, { kind, keys }, beganMs, options);
   await client.query('VACUUM (ANALYZE) twiceproof.inbox');
   await client.query('CHECKPOINT');
-  await client.query('RESET synchronous_commit; RESET maintenance_work_mem');
+  await client.query('RESET ALL');
 }
 
 /** When the fill was begun for the first time, by which the days are the same ones when it is resumed. */
@@ -100,15 +104,28 @@ async function began(client: pg.Client): Promise<number> {
 }
 
 async function fillDays(client: pg.Client, keys: number, beganMs: number, options: FillOptions): Promise<void> {
-  const fromMs = beganMs - ageMs;
-  const days = daysAround(fromMs, Date.now() + aheadMs);
+  const { url, signal, progress } = options;
+  const span = { fromMs: beganMs - ageMs, toMs: beganMs };
+  const days = daysAround(span.fromMs, Date.now() + aheadMs);
+  const queue = [...days];
   let filled = 0;
-  for (const day of days) {
-    options.signal.throwIfAborted();
-    const count = keysOfDay(day, { fromMs, toMs: beganMs }, keys);
-    await addDay(client, day, count, Math.min(day.toMs, beganMs));
-    filled += count;
-    if (count > 0) options.progress(`${millions(filled)} M of ${millions(keys)} M keys in partitions`);
+  const work = async (own: pg.Client): Promise<void> => {
+    for (let day = queue.shift(); day; day = queue.shift()) {
+      signal.throwIfAborted();
+      const count = keysOfDay(day, span, keys);
+      await addDay(own, day, count, Math.min(day.toMs, beganMs));
+      filled += count;
+      if (count > 0) progress(`${millions(filled)} M of ${millions(keys)} M keys in partitions`);
+    }
+  };
+  const second = new pg.Client({ connectionString: url, application_name: 'bench' });
+  second.on('error', () => {}); // A server that is stopped ends it; the statement says so too.
+  await second.connect();
+  try {
+    await second.query(fillSettings);
+    await Promise.all([client, second].map(work));
+  } finally {
+    await second.end();
   }
   await setBounds(client, days);
 }

@@ -179,7 +179,12 @@ async function useAsConsumer(consumerPool: pg.Pool): Promise<void> {
   };
   const troubles: unknown[] = [];
   const running = createConsumer({
-    ...{ pool: consumerPool, transport: broker.transport(), name: 'c', topics: ['t'], handler, wishesEveryMs: 10 },
+    pool: consumerPool,
+    transport: broker.transport(),
+    name: 'c',
+    topics: ['t'],
+    handler,
+    wishesEveryMs: 10,
     observe: () => (isDone = true),
     onTrouble: (error) => troubles.push(error),
   }).run(stopping.signal);

@@ -9,7 +9,7 @@ import { migrate } from '../migrations/migrate.ts';
 import { createOutbox } from '../outbox/append.ts';
 import { transaction } from '../transaction.ts';
 import { createMemoryBroker } from '../transports/memory.ts';
-import type { AssignedLane, OutgoingRecord } from '../transport.ts';
+import type { AssignedLane, OutgoingRecord, Subscription, Transport } from '../transport.ts';
 import type { Tx } from '../tx.ts';
 import { uuidv7 } from '../uuid.ts';
 import { toRecord, type ReceivedMessage } from '../wire.ts';
@@ -141,6 +141,21 @@ test('a batch is one transaction: inbox, effects, position; then the broker is t
   assert.deepEqual(rows, [{ xids: 1, inbox: 50, next: '50' }]);
   assert.equal((await laneOf()).committed, 50n);
   assert.deepEqual(troubles, []);
+});
+
+test('the broker is told when all is committed, and of all that was', async () => {
+  const told: unknown[] = [];
+  const subscribe: Transport['subscribe'] = async (options) => {
+    const subscription = await transport.subscribe(options);
+    const settle: Subscription['settle'] = async (deliveries) => {
+      told.push([deliveries.length, (await effects()).length, (await held()).length]);
+      return subscription.settle(deliveries);
+    };
+    return { ...subscription, settle };
+  };
+  await publish('a1', 'b1', 'c1', 'd1');
+  await consume(4, { transport: { ...transport, subscribe }, handler: failing({ c1: () => new Error('no') }) });
+  assert.deepEqual(told, [[4, 3, 1]]);
 });
 
 test('one at a time, in order, and what comes again changes nothing', async () => {

@@ -120,8 +120,10 @@ export function createConsumer(options: ConsumerOptions): Consumer {
       await point('consumer:fetched');
       const lane = { ...batch.lane, topicId: topicIds.get(batch.lane.topic) ?? '' };
       const { pass, isDone } = await workOff(how, lane, batch, signal);
-      await point('consumer:committed');
-      if (pass.received > 0) observe(pass);
+      if (pass.received > 0) {
+        await point('consumer:committed');
+        observe(pass);
+      }
       if (isDone) await settle(subscription, batch.deliveries);
     }
   }

@@ -57,7 +57,7 @@ export async function readInbox(
          AS found`,
   );
   const { now, floor, ceiling, found } = rows[0]!;
-  const named = (found === null ? [] : JSON.parse(String(found))) as Pick<InboxPartition, 'name' | 'state'>[];
+  const named = JSON.parse((found as string | null) ?? '[]') as Pick<InboxPartition, 'name' | 'state'>[];
   const partitions = named.map(({ name, state }) => {
     const [fromMs, toMs] = name.split('_').slice(1).map(Number);
     return { name: `${schema}."${name}"`, state, fromMs: fromMs!, toMs: toMs! };

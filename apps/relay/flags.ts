@@ -13,6 +13,13 @@ export const flags = {
   relay: { type: 'choice', choices: ['poll'], default: 'poll', help: 'how it learns of new rows' },
   name: { type: 'string', default: '/orders', help: 'names this outbox in what is published (ce_source)' },
   batch: { type: 'integer', default: 500, min: 1, max: 10_000, help: 'rows that are published together, at most' },
+  'max-record-bytes': {
+    type: 'integer',
+    default: 1_048_588,
+    min: 1_000,
+    max: 1_000_000_000,
+    help: 'a larger record parks its key; as max.message.bytes of the topics',
+  },
   lanes: { type: 'integer', default: 1, min: 1, max: 64, help: 'batches under way at once, each of another shard' },
   'poll-interval-ms': { type: 'integer', default: 10, min: 1, max: 60_000, help: 'how often to look when idle' },
   'publish-deadline-ms': { type: 'integer', default: 15_000, min: 100, max: maxMs, help: 'for one batch' },

@@ -27,6 +27,7 @@ async function run({ flags: given, output, signal }: Context<typeof flags>): Pro
   const transport = kafkaTransport({
     bootstrap: brokers,
     clientId: 'twiceproof-relay',
+    maxRecordBytes: given['max-record-bytes'],
     // Before the relay gives up waiting for it: then it is known what was acknowledged, and only the rest is sent again.
     publishDeadlineMs: Math.round(0.9 * times.publishDeadlineMs),
   });

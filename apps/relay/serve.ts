@@ -52,6 +52,8 @@ export async function serve({ given, pool, transport, times, signal, log }: Serv
     batch,
     lanes,
     times,
+    // Elsewhere people try things out; there, a topic that nobody has looked at may lose what it takes.
+    ...(production && { topics }),
     observe: watch.pass,
     onTrouble: watch.trouble,
   });

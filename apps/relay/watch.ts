@@ -40,6 +40,10 @@ export function watchRelay({ metrics, log, startedAtMs, maxUnfinished }: RelayWa
     pass(seen: RelayPass): void {
       published(seen.acknowledged);
       parked(seen.parked);
+      if (seen.parked > 0) {
+        const message = `${seen.parked} messages cannot be published, or stand behind such: twiceproof outbox parked`;
+        log(JSON.stringify({ level: 'warning', message }));
+      }
       republished(seen.republished);
       batches(seen.messages);
       latency(seen.publishMs / 1_000);

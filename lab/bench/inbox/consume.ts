@@ -41,8 +41,8 @@ export interface ConsumeCall {
 const lookEveryMs = 50;
 /** Before anything counts: a quarter of the messages, or the time for that, until V8 has compiled what is hot. */
 const warmShare = 0.25;
-/** Whoever has consumed nothing by then never will. */
-const firstWithinMs = 60_000;
+/** Besides the time that it is measured: whoever has not come to its end by then never will. */
+const allWithinMs = 60_000;
 
 interface Moment {
   cpu: CpuReading<keyof ConsumeCpuUs>;
@@ -88,17 +88,20 @@ async function watch({ world, topic, warmS, capS, signal }: ConsumeCall, program
   const startedAt = performance.now();
   let firstAt: number | undefined;
   let begin: Moment | undefined;
-  for (;;) {
+  for (let seen = 0; ;) {
     signal.throwIfAborted();
     const consumed = await program.consumed();
     const now = performance.now();
-    if (begin && (consumed >= topic.messages || now - begin.cpu.atMs >= 1_000 * capS)) {
+    // A batch is seen when it is committed: both ends are such moments, or up to a batch would be missing or too much.
+    const isMoment = consumed > seen;
+    seen = consumed;
+    if (begin && isMoment && (consumed >= topic.messages || now - begin.cpu.atMs >= 1_000 * capS)) {
       return [begin, { cpu: readCpu(groups), consumed }] satisfies [Moment, Moment];
     }
     if (consumed > 0) firstAt ??= now;
     const isWarm = consumed >= warmShare * topic.messages || now - (firstAt ?? now) >= 1_000 * warmS;
-    if (!begin && consumed > 0 && isWarm) begin = { cpu: readCpu(groups), consumed };
-    if (program.hasEnded() || (!begin && now - startedAt > firstWithinMs)) {
+    if (!begin && isMoment && isWarm) begin = { cpu: readCpu(groups), consumed };
+    if (program.hasEnded() || now - startedAt > allWithinMs + 1_000 * (warmS + capS)) {
       throw new Error(`only ${consumed} of ${topic.messages} messages were consumed: ${program.said()}`);
     }
     await delay(lookEveryMs);

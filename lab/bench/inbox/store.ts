@@ -73,12 +73,13 @@ interface Keys extends Range {
 }
 
 function insertKeys(table: string, version: 4 | 7, { fromMs, toMs, first, keys, of }: Keys): [string, unknown[]] {
+  const text = (id: string): string => `INSERT INTO ${table} (msg_id, consumer, content_hash, processed_at)
+    SELECT ${id}, 'payments', n, now() FROM generate_series($1::bigint, $2::bigint) AS n`;
+  const series = [first, first + keys - 1];
+  if (version === 4) return [text('gen_random_uuid()'), series];
   // A second less at each end: two readings of the clock are taken for an id.
-  const time = `to_timestamp(($1::float8 + 1000 + ($2::float8 - $1::float8 - 2000) * n / $3::float8) / 1000)`;
-  const id = version === 7 ? `uuidv7(${time} - clock_timestamp())` : 'gen_random_uuid()';
-  const text = `INSERT INTO ${table} (msg_id, consumer, content_hash, processed_at)
-    SELECT ${id}, 'payments', n, now() FROM generate_series($4::bigint, $5::bigint) AS n`;
-  return [text, [fromMs, toMs, of, first, first + keys - 1]];
+  const time = 'to_timestamp(($3::float8 + 1000 + ($4::float8 - $3::float8 - 2000) * n / $5::float8) / 1000)';
+  return [text(`uuidv7(${time} - clock_timestamp())`), [...series, fromMs, toMs, of]];
 }
 
 /** Nobody is told that a key is there, so nothing has to be on the disk yet: a checkpoint at the end sees to it. */

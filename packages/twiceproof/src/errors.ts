@@ -122,7 +122,7 @@ export const errorTable = {
   },
   TP_TOPIC_NOT_CONFIGURED: {
     retryable: false,
-    todo: "Add the topic to the outbox's `topics`, or correct its name where the message is made.",
+    todo: 'Add the topic to the `topics` of the outbox, or of the relay, or correct its name where the message is made.',
   },
   TP_MESSAGE_INVALID: {
     retryable: false,

@@ -16,3 +16,8 @@ export interface Message {
  * of those can name two messages, or rename one.
  */
 export type MessageId = string;
+
+/** What every broker takes as a name: letters, digits, dots, hyphens and underscores. */
+export function isTopicName(name: string): boolean {
+  return /^[\w.-]{1,249}$/.test(name) && name !== '.' && name !== '..';
+}

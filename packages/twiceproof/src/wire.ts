@@ -9,6 +9,10 @@ import { timeOfUuidv7 } from './uuid.ts';
  * among them, go along unchanged.
  */
 export function toRecord({ id, createdAt, ...message }: SourcedMessage, source: string): OutgoingRecord {
+  // Somebody has written the row by hand: an array or a text would become headers with numbers for names.
+  if (message.headers && Object.getPrototypeOf(message.headers) !== Object.prototype) {
+    throw new TypeError('the headers are not an object');
+  }
   return {
     topic: message.topic,
     key: message.aggregateId,

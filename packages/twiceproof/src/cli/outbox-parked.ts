@@ -43,7 +43,7 @@ export const parkedCommand: Command = {
 
 export const releaseCommand: Command = {
   summary: 'publish what is parked of a key, in order',
-  flags: ['schema', 'aggregate', 'brokers', 'name'],
+  flags: ['schema', 'aggregate', 'brokers', 'name', 'max-record-bytes'],
   about:
     'When the cause is gone, for example after max.message.bytes was raised. It may be run again at any time: the ids stay.',
   async run(call) {

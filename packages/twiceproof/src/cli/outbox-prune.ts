@@ -11,7 +11,7 @@ import {
 } from '../outbox/retention.ts';
 import { transaction } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
-import type { Command } from './call.ts';
+import { WrongCall, type Call, type Command } from './call.ts';
 import { isLockTimeout, onDatabase, reading } from './database.ts';
 
 export interface PruneOptions {
@@ -129,17 +129,17 @@ async function pruneDefault(pool: Pool, options: PruneOptions, done: Pruned): Pr
 
 export const pruneCommand: Command = {
   summary: 'remove what is published and older than the retention; make partitions ahead',
-  flags: ['schema', 'retention-hours', 'partition-xids', 'max-wait-ms'],
+  flags: ['schema', 'retention-hours', 'topics', 'brokers', 'partition-xids', 'max-wait-ms'],
   about:
-    'Run it every hour. Only what every shard has published goes, never by date alone; the role must own the tables.\nKeep rows for as long as the topics keep records, to be able to publish them again.',
+    'Run it every hour. Only what every shard has published goes, never by date alone; the role must own the tables.\nKeep rows for as long as the topics keep records (--topics asks the brokers), to be able to publish them again.',
   async run(call) {
-    const retentionHours = call.number('retention-hours', { min: 0, max: 1_000_000, whole: false }) ?? 168;
+    const retentionMs = await retentionOf(call);
     const step = call.number('partition-xids', { min: 1, max: Number.MAX_SAFE_INTEGER }) ?? 10_000_000;
     const maxWaitMs = call.number('max-wait-ms', { min: 1, max: 3_600_000 }) ?? 500;
     return onDatabase(async (pool) => {
       const pruned = await prune(pool, {
         schema: call.schema,
-        retentionMs: retentionHours * 3_600_000,
+        retentionMs,
         stepXids: BigInt(step),
         maxWaitMs,
         onProgress: call.progress,
@@ -149,6 +149,25 @@ export const pruneCommand: Command = {
     });
   },
 };
+
+const hourMs = 3_600_000;
+
+/** As long as the broker keeps records, or they could not be published again; by default as long as brokers do by default. */
+async function retentionOf(call: Call): Promise<number> {
+  const hours = call.number('retention-hours', { min: 0, max: 1_000_000, whole: false });
+  const topics = call.text('topics');
+  if (hours !== undefined && topics !== undefined) throw new WrongCall('--retention-hours or --topics, not both');
+  if (topics === undefined) return (hours ?? 168) * hourMs;
+  const { kafkaTransport } = await import('../transports/kafka.ts');
+  const transport = kafkaTransport({ bootstrap: call.required('brokers'), clientId: 'twiceproof-cli' });
+  try {
+    const { retentionMs } = await transport.topicTimes!(topics.split(',').map((name) => name.trim()));
+    if (retentionMs === Infinity) throw new WrongCall('a topic keeps records for ever: say --retention-hours');
+    return retentionMs;
+  } finally {
+    await transport.close();
+  }
+}
 
 function describe({ publishedBelow: below, made, removed, emptied, deleted, left }: Pruned): string {
   return [

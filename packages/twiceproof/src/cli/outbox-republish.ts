@@ -192,7 +192,7 @@ export async function countToRepublish(pool: Pool, options: RepublishOptions): P
 
 export const republishCommand: Command = {
   summary: 'publish again what was published: for a broker that has lost records',
-  flags: ['schema', 'since', 'topic', 'aggregate', 'yes', 'brokers', 'name'],
+  flags: ['schema', 'since', 'topic', 'aggregate', 'yes', 'brokers', 'name', 'max-record-bytes'],
   about:
     'The ids stay the same, so a consumer with an inbox runs each message once. Without --yes it only counts. What it\npromises about the order, and what it cannot, is in docs/operations.md.',
   async run(call) {

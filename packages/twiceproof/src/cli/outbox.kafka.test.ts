@@ -128,6 +128,38 @@ test('what the broker will not take stays parked, and is dropped only on purpose
   assert.deepEqual((await read(narrow, 2)).map(shown), ['c2', 'c3']);
 });
 
+test('a record above what brokers take by default is released once its topic takes it', async () => {
+  const roomy = await kafka.createTopic('roomy', { config: { 'max.message.bytes': '3000000' } });
+  const messages = [{ topic: roomy, aggregateId: 'f', type: 'said', payload: Buffer.alloc(1_200_000, 'f1') }];
+  const ofLarge = createOutbox({ topics: [roomy], limits: { messageBytes: 2_000_000 } });
+  await transaction(pool, (tx) => ofLarge.append(tx, messages));
+  await relay();
+  const call = ['release', '--aggregate', 'f', '--name', '/test'];
+  assert.match((await twiceproof(...call)).stdout, /TP_RECORD_TOO_LARGE/);
+  const released = await twiceproof(...call, '--max-record-bytes', '2000000');
+  assert.equal(released.status, 0, released.stdout + released.stderr);
+  assert.deepEqual((await read(roomy, 1)).map(shown), ['f1']);
+});
+
+test('what came from another cluster is neither released nor published again', async () => {
+  const shift = async (by: number): Promise<void> => {
+    await pool.query('UPDATE twiceproof.relay_cursor SET system_identifier = system_identifier + $1', [by]);
+  };
+  await shift(1);
+  try {
+    for (const call of [
+      ['release', '--aggregate', 'f'],
+      ['republish', '--since', '2020-01-01T00:00:00Z', '--yes'],
+    ]) {
+      const { status, stderr } = await twiceproof(...call, '--name', '/test');
+      assert.equal(status, 1);
+      assert.match(stderr, /TP_CURSOR_FOREIGN/, call[0]);
+    }
+  } finally {
+    await shift(-1);
+  }
+});
+
 test('published again: counted first, then the same ids in the same order, without what is parked', async () => {
   const first = await read(wide, 4);
   await append(wide, `d1${large}`, 'd2');
@@ -156,4 +188,22 @@ test('a topic that is not there: nothing is lost, and it is said', async () => {
   assert.deepEqual([failed.status, /TP_TOPIC_UNKNOWN/.test(failed.stdout)], [1, true]);
   const again = await pool.query<{ n: number }>('SELECT count(*)::int AS n FROM twiceproof.relay_parked');
   assert.equal(again.rows[0]!.n, 2);
+});
+
+test('rows are kept for as long as the topics keep records, where somebody asks for that', async () => {
+  const short = await kafka.createTopic('short', { config: { 'retention.ms': '1' } });
+  const forEver = await kafka.createTopic('for-ever', { config: { 'retention.ms': '-1' } });
+  const rows = async (): Promise<number> => (await pool.query('SELECT FROM twiceproof.outbox')).rowCount!;
+  await append(wide, 'g1');
+  await relay();
+  // The cursor has to pass it, which it does within a minute by itself.
+  await pool.query(`UPDATE twiceproof.relay_cursor SET advanced_at = now() - interval '2 minutes'`);
+  await createPollSource({ pool }).next({ maxMessages: 1, waitMs: 0, signal: new AbortController().signal });
+  assert.equal((await twiceproof('prune', '--topics', `${wide},${short}`)).status, 0);
+  assert.ok((await rows()) > 0, 'the longest of them counts');
+  assert.match((await twiceproof('prune', '--topics', forEver)).stderr, /for ever: say --retention-hours/);
+  assert.match((await twiceproof('prune', '--topics', wide, '--retention-hours', '1')).stderr, /not both/);
+  const pruned = await twiceproof('prune', '--topics', short, '--json');
+  assert.equal(pruned.status, 0, pruned.stderr);
+  assert.equal(await rows(), 0);
 });

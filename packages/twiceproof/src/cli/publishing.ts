@@ -10,7 +10,12 @@ export async function publishing<T>(call: Call, work: (publish: PublishMessages)
   const bootstrap = call.required('brokers');
   // Only here, since most commands need no broker.
   const { kafkaTransport } = await import('../transports/kafka.ts');
-  const transport = kafkaTransport({ bootstrap, clientId: 'twiceproof-cli' });
+  const maxRecordBytes = call.number('max-record-bytes', { min: 1_000, max: 1_000_000_000 });
+  const transport = kafkaTransport({
+    bootstrap,
+    clientId: 'twiceproof-cli',
+    ...(maxRecordBytes && { maxRecordBytes }),
+  });
   const publisher = transport.publisher();
   try {
     return await work(async (messages) => publisher.publish(messages.map((message) => toRecord(message, name))));

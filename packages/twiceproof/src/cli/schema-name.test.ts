@@ -4,11 +4,17 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { createConsumer } from '../consumer/consumer.ts';
+import { createInboxKeeper } from '../consumer/inbox-keeper.ts';
 import { createKeySweeper } from '../edge/key-sweeper.ts';
 import { groupOperation, handlerOperation, plannedOperation } from '../edge/operation.ts';
 import { createPendingGuard } from '../edge/pending-guard.ts';
 import { removeExpired } from '../idempotency/remove-expired.ts';
 import { createKeyStore } from '../idempotency/statements.ts';
+import { createInbox } from '../inbox/accept.ts';
+import { createHeld } from '../inbox/held.ts';
+import * as partitions from '../inbox/partitions.ts';
+import { readPositions, writePosition } from '../inbox/position.ts';
 import { migrate, migrations } from '../migrations/migrate.ts';
 import { createOutbox } from '../outbox/append.ts';
 import { countPending, oldestPending, pendingShards } from '../outbox/pending.ts';
@@ -77,6 +83,45 @@ const makers: Record<string, (schema: string) => Promise<string[]>> = {
   addPartition: async (schema) => recorded(async ({ client }) => addPartition(client, { from: 1n, to: 2n }, schema)),
   holdWriters: async (schema) => recorded(async ({ client }) => holdWriters(client, schema)),
   changeShards: async (schema) => recorded(async ({ client }) => changeShards(client, 2, schema)),
+  createInbox: async (schema) =>
+    recorded(async ({ client }) => {
+      const id = '0190163d-8694-7234-8abc-0123456789ab';
+      return refused(createInbox({ schema }).accept(client, { consumer: 'c', id }));
+    }),
+  createHeld: async (schema) =>
+    recorded(async ({ client }) => {
+      const held = createHeld({ schema });
+      const delivery = { lane: { topic: 't', partition: 0 }, key: undefined, value: Buffer.from(''), headers: [] };
+      await held.hold(client, 'c', [{ kind: 'dead', delivery, topicId: 'x', content: 1n, reason: 'r' }]);
+      await held.blockedKeys(client, 'c', ['k']);
+      await held.take(client, 1n);
+      await held.takeFirstOfKey(client, 'c', 'k');
+      await held.keep(client, { seq: 1n, consumer: 'c', aggregateId: 'k' }, 'r');
+      await held.settleLate(client, { consumer: 'c', id: 'x', content: 1n });
+      await held.list(client);
+      await held.ask(client, [1n], 'redrive');
+      await held.asked(client, 'c');
+      await held.counts(client, 'c');
+    }),
+  'partitions of the inbox': async (schema) =>
+    recorded(async ({ client, texts }) => {
+      await sent(partitions.readInbox(client, schema));
+      await partitions.openInbox(client, 1, schema);
+      await partitions.raiseFloor(client, 1, schema);
+      await partitions.lockBounds(client, schema);
+      await partitions.addInboxPartition(client, { fromMs: 1, toMs: 2 }, schema);
+      await partitions.raiseCeiling(client, 1, schema);
+      texts.push(...partitions.forgetPartition({ name: 'x', fromMs: 1, toMs: 2, state: 'attached' }, schema));
+    }),
+  writePosition: async (schema) =>
+    recorded(async ({ client }) => {
+      await writePosition(client, 'c', { topic: 't', partition: 0, topicId: 'x', next: 1n }, schema);
+      await readPositions(client, 'c', [], schema);
+    }),
+  createConsumer: async (schema) =>
+    recorded(async ({ pool }) =>
+      createConsumer({ pool, schema, name: 'c', topics: [], transport: {} as never, handler: { set: async () => {} } }),
+    ),
   repair: async (schema) => recorded(async ({ client }) => sent(repair(client, schema))),
   removeExpired: async (schema) =>
     recorded(async ({ client }) =>
@@ -104,6 +149,13 @@ async function sent(work: Promise<unknown>): Promise<unknown> {
   return work.catch((error: unknown) => {
     if (error instanceof TypeError) return undefined;
     throw error;
+  });
+}
+
+/** What it was answered is no answer, which it says; what it has sent is what counts. */
+async function refused(work: Promise<unknown>): Promise<unknown> {
+  return work.catch((error: unknown) => {
+    if ((error as { code?: unknown }).code === 'TP_SCHEMA_NAME') throw error;
   });
 }
 
@@ -183,9 +235,9 @@ for (const [maker, make] of Object.entries(makers)) {
 }
 
 test('the services refuse it in their first pass, and nothing of it is sent', async () => {
-  for (const create of [createKeySweeper, createPendingGuard]) {
+  for (const create of [createKeySweeper, createPendingGuard, createInboxKeeper]) {
     const { texts, pool } = recorder();
-    await assert.rejects(async () => create({ pool, schema: 'a"b' }).runOnce(), { code: 'TP_SCHEMA_NAME' });
+    await assert.rejects(async () => create({ pool, schema: 'a"b', ttlMs: 1 }).runOnce(), { code: 'TP_SCHEMA_NAME' });
     assert.ok(texts.every((text) => !text.includes('a"b')));
   }
 });

@@ -64,17 +64,15 @@ export function createApply(options: ApplyOptions): (part: Part) => Promise<Appl
       const arrived = readable.map(({ message: { id }, content }) => ({ id, content }));
       const verdicts = await inbox.acceptAll(tx, consumer, arrived);
       await point('consumer:accepted');
-      const of = (wanted: Verdict): Readable[] => readable.filter((_, n) => verdicts[n] === wanted);
-      const first = of('first');
-      const keys = new Set(first.map(({ message }) => message.aggregateId));
+      const of = (...wanted: Verdict[]): Readable[] => readable.filter((_, n) => wanted.includes(verdicts[n]!));
+      const ours = runLate ? of('first', 'late') : of('first');
+      const keys = new Set(ours.map(({ message }) => message.aggregateId));
       const blocked = failed ? new Set() : await heldRows.blockedKeys(tx, consumer, [...keys]);
       const isBlocked = ({ message }: Readable): boolean => blocked.has(message.aggregateId);
-      const free = failed ? [] : first.filter((each) => !isBlocked(each));
-      const late = of('late');
-      const toRun = new Set(runLate ? [...free, ...late] : free);
+      const run = failed ? [] : ours.filter((each) => !isBlocked(each));
 
       inHandler = true;
-      const messages = readable.filter((each) => toRun.has(each)).map(({ message }) => message);
+      const messages = run.map(({ message }) => message);
       await onItsOwnConnection(pool, async () => runHandler(handler, tx, messages));
       await point('consumer:handled');
       inHandler = false;
@@ -86,9 +84,9 @@ export function createApply(options: ApplyOptions): (part: Part) => Promise<Appl
         }),
         ...toHold('altered', of('altered'), 'its id was processed before, with other content'),
         ...toHold('future', of('future'), 'its id is of a time to come: a wrong clock'),
-        ...toHold('late', runLate ? [] : late, 'older than what the inbox remembers'),
-        ...toHold('parked', first.filter(isBlocked), 'behind one of its key'),
-        ...(failed ? toHold(failed.kind, first, failed.reason) : []),
+        ...toHold('late', runLate ? [] : of('late'), 'older than what the inbox remembers'),
+        ...toHold('parked', ours.filter(isBlocked), 'behind one of its key'),
+        ...(failed ? toHold(failed.kind, ours, failed.reason) : []),
       ]);
       if (held.length > 0) {
         await options.onHeld?.(tx, held);
@@ -99,11 +97,12 @@ export function createApply(options: ApplyOptions): (part: Part) => Promise<Appl
       // Whoever has the lane now does it, and has perhaps done it.
       if (signal.aborted) throw new TwiceproofError('TP_LANE_REVOKED', `${lane.topic}/${lane.partition}`);
       await point('consumer:before-commit');
+      const late = new Set(of('late'));
       return {
-        first: free.map(({ message }) => message),
-        duplicates: verdicts.filter((verdict) => verdict === 'duplicate').length,
+        first: run.filter((each) => !late.has(each)).map(({ message }) => message),
+        duplicates: of('duplicate').length,
         held,
-        ranLate: runLate ? late.length : 0,
+        ranLate: run.filter((each) => late.has(each)).length,
       };
     };
     try {

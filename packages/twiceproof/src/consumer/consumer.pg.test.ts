@@ -263,6 +263,23 @@ test('the database goes away in the midst of a handler: it waits, goes on when i
   assert.deepEqual([runs, running.passes[0]!.first], [2, 3]);
 });
 
+test('a handler that stands still for too long loses its transaction, and with it its hold on its messages', async () => {
+  let runs = 0;
+  const observer = new pg.Client(url);
+  await observer.connect();
+  const set = async (tx: Tx, messages: readonly ReceivedMessage[]): Promise<void> => {
+    await write(tx, messages);
+    if ((runs += 1) > 1) return;
+    const { rows } = await tx.query('SELECT pg_backend_pid() AS pid');
+    const alive = 'SELECT FROM pg_stat_activity WHERE pid = $1';
+    await until(async () => (await observer.query(alive, [rows[0]!['pid']])).rowCount === 0);
+  };
+  await publish('a1', 'b1');
+  await consume(2, { handler: { set }, idleTimeoutMs: 100 });
+  await observer.end();
+  assert.deepEqual([runs, await effects(), await heldTexts()], [2, ['a1', 'b1'], []]);
+});
+
 test('what cannot be read is held as it came, once, and nothing stops for it', async () => {
   const { ce_id: _, ...withoutId } = record('a1').headers!;
   const unreadable = [
@@ -333,6 +350,9 @@ test('to run late ones is possible, and does so each time: this is how people ar
   await publish(late, 'a2', late);
   const { passes } = await consume(3, { unsafeRunLate: true });
   assert.deepEqual([await effects(), passes[0]!.ranLate, passes[0]!.first], [['a1', 'a2', 'a1'], 2, 1]);
+  await publish(late);
+  await consume(1, { unsafeRunLate: true, handler: failing({ a1: () => new Error('no') }) });
+  assert.deepEqual(await heldTexts(), ['parked a1'], 'it fails for good as any other');
 });
 
 test('a copy that cannot be written keeps its message from being held: both or neither', async () => {

@@ -138,6 +138,22 @@ test('a detach that was begun and given up, since another still had the table, i
   assert.equal((await partitions())[0], '-2..-1');
 });
 
+test('a detach that was begun is finished before another is begun, whichever is older', async () => {
+  await passAt(start);
+  const client = await pool.connect();
+  await client.query('BEGIN');
+  await inbox.accept(client, { consumer: 'c', id: uuidv7(start) });
+  const [, second] = (await state()).partitions;
+  const impatient = await pool.connect();
+  await impatient.query('SET lock_timeout = 50');
+  await assert.rejects(impatient.query(forgetPartition(second!)[0]!), { code: '55P03' });
+  impatient.release(true);
+  await client.query('COMMIT');
+  client.release();
+  assert.equal((await passAt(start + 2 * hourMs)).dropped(), 2);
+  assert.equal((await partitions())[0], '-1..0');
+});
+
 test('a table that was detached and not dropped goes when it is forgotten, and not before', async () => {
   await passAt(start);
   const [oldest] = (await state()).partitions;

@@ -11,6 +11,7 @@ import {
   raiseFloor,
   rangesTo,
   readInbox,
+  type InboxPartition,
 } from '../inbox/partitions.ts';
 import { point } from '../points.ts';
 import { quotedSchema } from '../schema-name.ts';
@@ -83,10 +84,14 @@ export function createInboxKeeper(options: InboxKeeperOptions): InboxKeeper {
     await point('inbox:floor-raised');
     // Not the floor that we wanted: another may have raised it further.
     const { bounds, partitions } = await read();
-    for (const partition of partitions.filter(({ toMs }) => bounds && toMs <= bounds.floorMs)) {
+    const forgotten = partitions.filter(({ toMs }) => bounds && toMs <= bounds.floorMs);
+    // One that is half detached comes first: until it is done the server detaches no other.
+    const turnOf = ({ state }: InboxPartition): number => (state === 'detaching' ? 0 : 1);
+    for (const partition of forgotten.toSorted((a, b) => turnOf(a) - turnOf(b))) {
       // One that is in use must not keep the inbox from growing.
       const isGone = await unlessAnotherIsAtIt(async () => oneByOne(forgetPartition(partition, schema)));
-      if (isGone) dropped += 1;
+      if (!isGone) continue;
+      dropped += 1;
       await point('inbox:partition-dropped');
     }
   }

@@ -6,7 +6,8 @@
  *
  * - to forget: raise the floor; detach the partitions below it (CONCURRENTLY, which makes nobody wait); drop them.
  *   Whoever has read the old floor either finds its duplicate still there, or no partition, and fails. Were a partition
- *   emptied instead, or dropped before the floor is raised, a message that was processed would be new again.
+ *   emptied instead, a message that was processed would be new again. Were it dropped before the floor is raised, whoever
+ *   has an id of it would fail until then: for ever, if nobody does it.
  * - to grow: make the partition; attach it; raise the ceiling.
  *
  * The floor only rises, and no partition is made below it again: not for a longer retention, nor by a clock that was set

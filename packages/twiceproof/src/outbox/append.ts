@@ -1,6 +1,6 @@
 import { durableCommit } from '../connection.ts';
 import { TwiceproofError } from '../errors.ts';
-import type { Message, MessageId } from '../message.ts';
+import { isTopicName, type Message, type MessageId } from '../message.ts';
 import { point } from '../points.ts';
 import { quotedSchema } from '../schema-name.ts';
 import { requireTransaction, type Tx } from '../tx.ts';
@@ -45,6 +45,9 @@ export function createOutbox(options: OutboxOptions): Outbox {
   // What is published must not be lost when the server crashes, so whoever appends waits for the disk.
   const statement = `WITH durable AS MATERIALIZED (SELECT ${durableCommit})
     ${insertMessages(schema, `durable, unnest(${columnLists}) WITH ORDINALITY AS m (${columnNames}, n)`)}`;
+  for (const topic of options.topics) {
+    if (!isTopicName(topic)) throw new TwiceproofError('TP_OPTION', `'${topic}' is no name of a topic`);
+  }
   const topics = new Set(options.topics);
   const newId = options.newId ?? uuidv7;
 

@@ -247,6 +247,37 @@ test('too large a record parks its key, with what stands behind it; other keys g
   assert.deepEqual(codes(), [], 'what is parked is counted, and is no trouble of the shard');
 });
 
+test('what cannot be encoded, or has a topic that nobody can create, parks its key alone; nothing overtakes it', async () => {
+  const sick: Partial<SourcedMessage>[] = [
+    { createdAt: new Date(Number.NaN) },
+    { topic: 'no such name' },
+    { topic: '..' },
+    { headers: 'text' as unknown as Record<string, string> },
+  ];
+  const batch = sick.flatMap((change, n) => {
+    const key = 'abcd'[n]!;
+    return [{ ...message(`${key}1`), ...change }, message(`${key}2`), message(`x${n + 1}`)];
+  });
+  const { source, done, parked } = createSource(batch);
+  const { relay, codes } = createWatchedRelay({ source, transport: broker('known').transport() });
+  await relay.runOnce();
+  assert.deepEqual(textsOf(done), ['x1', 'x2', 'x3', 'x4']);
+  assert.deepEqual(
+    parked.map(({ message: { type }, reason }) => `${type} ${reason.split(':')[0]}`),
+    ['a', 'b', 'c', 'd'].flatMap((key) => [`${key}1 TP_RECORD_INVALID`, `${key}2 behind a message that is parked`]),
+  );
+  assert.deepEqual(codes(), []);
+});
+
+test('a topic that it was not told of is not published to: its shard waits, with an alarm', async () => {
+  const { source, done, left } = createSource([message('a1'), message('b1', 'strange'), message('c1')]);
+  const transport = broker('known', 'strange').transport();
+  const { relay, codes } = createWatchedRelay({ source, transport, topics: ['known'] });
+  await relay.runOnce();
+  assert.deepEqual([textsOf(done), textsOf(left)], [['a1'], ['b1', 'c1']]);
+  assert.deepEqual(codes(), ['TP_TOPIC_NOT_CONFIGURED']);
+});
+
 test('a publisher that never answers is left at the deadline, and another takes its place', async () => {
   const { source, done } = createSource([message('a1')]);
   const { transport, made, closed, sent } = wrap(broker('known').transport(), async (real, records) =>

@@ -7,14 +7,19 @@ import { relayTimes, type RelayTimes } from '../relay-times.ts';
 import type { PassResult, Service } from '../service.ts';
 import type { Source, SourceBatch, SourcedMessage } from '../source.ts';
 import type { OutgoingRecord, PublishOutcome, Transport } from '../transport.ts';
-import { toRecord } from '../wire.ts';
 import { decide, type Decided } from './decide.ts';
+import { prepare } from './prepare.ts';
 
 export interface RelayOptions {
   source: Source;
   transport: Transport;
   /** Names this outbox in what is published (`ce_source`), for example `/orders`. */
   name: string;
+  /**
+   * The topics that it may publish to. A message for another one waits, and all of its shard behind it, with an alarm: it
+   * may be a topic that loses records, which nobody has looked at. Defaults to any.
+   */
+  topics?: readonly string[];
   /** How many messages are read and published together, at most. Defaults to 500. */
   batch?: number;
   /** How many batches may be under way at once, each of another shard. Defaults to 1. */
@@ -50,6 +55,7 @@ const maxRemembered = 100_000;
 export function createRelay(options: RelayOptions): Service & { close(): Promise<void> } {
   const { source, transport, name, batch: maxMessages, lanes } = withDefaults(defaults, options);
   const { publishDeadlineMs } = relayTimes(options.times);
+  const topics = options.topics && new Set(options.topics);
   let publisher = transport.publisher();
   /** Acknowledged, though a message before them was not: they need not be sent again. */
   const acknowledged = new Set<MessageId>();
@@ -58,7 +64,7 @@ export function createRelay(options: RelayOptions): Service & { close(): Promise
   async function pass(waitForMs: number, signal: AbortSignal): Promise<PassResult | 'stuck'> {
     const batch = await source.next({ maxMessages, waitMs: waitForMs, signal });
     if (!batch) return 'idle';
-    let decided: Decided;
+    let decided: Decided & { seen: RelayPass };
     try {
       decided = await publishAll(batch.messages);
     } catch (error) {
@@ -66,35 +72,37 @@ export function createRelay(options: RelayOptions): Service & { close(): Promise
       throw error;
     }
     await finish(batch, decided);
+    options.observe?.(decided.seen);
     if (decided.trouble) options.onTrouble?.(decided.trouble);
     if (decided.done < batch.messages.length) return 'stuck';
     return batch.messages.length < maxMessages ? 'idle' : 'busy';
   }
 
-  async function publishAll(messages: readonly SourcedMessage[]): Promise<Decided> {
+  async function publishAll(messages: readonly SourcedMessage[]): Promise<Decided & { seen: RelayPass }> {
     await point('relay:read');
     const open = messages.filter(({ id }) => !acknowledged.has(id));
-    const republished = open.filter(({ id }) => sent.has(id)).length;
-    const records = open.map((message) => toRecord(message, name));
-    for (const { id } of open) sent.add(id);
+    const { messages: ready, records, outcomes } = prepare(open, name, topics);
+    const republished = ready.filter(({ id }) => sent.has(id)).length;
+    for (const { id } of ready) sent.add(id);
     await point('relay:before-send');
     const began = performance.now();
-    const [outcomes] = await Promise.all([publishInTime(records), point('relay:sending')]);
+    const [published] = await Promise.all([publishInTime(records), point('relay:sending')]);
     const publishMs = performance.now() - began;
-    const decided = decide(messages, new Map(open.map(({ id }, n) => [id, outcomes[n]!])));
+    ready.forEach(({ id }, n) => outcomes.set(id, published[n]!));
+    const decided = decide(messages, outcomes);
     await point(decided.done < messages.length ? 'relay:part-acknowledged' : 'relay:acknowledged');
     const now = Date.now();
     // Those of an earlier pass have been counted then.
     const news = decided.acknowledged.filter(({ id }) => !acknowledged.has(id));
-    options.observe?.({
+    const seen = {
       messages: messages.length,
       acknowledged: news.length,
       parked: decided.parked.length,
       republished,
       publishMs,
       agesMs: news.map(({ createdAt }) => now - createdAt.getTime()),
-    });
-    return decided;
+    };
+    return { ...decided, seen };
   }
 
   /** A transport bounds its attempts by itself. One that does not is left alone with what it has, and replaced. */

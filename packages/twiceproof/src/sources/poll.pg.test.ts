@@ -140,6 +140,18 @@ test('a batch of large payloads ends when it has enough bytes, and nothing is mi
   );
 });
 
+test('a key that is parked while the next page was read ahead is not overtaken by that page', async () => {
+  await using kit = await createKit(harness, 1);
+  const source = createPollSource({ pool, schema: await schemaOf(), maxListed });
+  await kit.write('x1', 'x2', 'bad1', 'a1', 'bad2', 'a2', 'bad3', 'a3');
+  await take(source, 2, 2);
+  const batch = await hold(source, 2);
+  assert.deepEqual(textsOf(batch.messages), ['bad1', 'a1']);
+  await batch.advance({ done: 2, parked: [{ index: 0, reason: 'cannot be' }] });
+  assert.deepEqual(textsOf(await takeRest(source, 2)), ['a2', 'a3']);
+  assert.deepEqual(textsOf(await kit.outbox.parked()), ['bad1', 'bad2', 'bad3']);
+});
+
 test('without named statements, as behind a pooler that does not know them', async () => {
   await using kit = await createKit(harness, 1);
   const source = createPollSource({ pool, schema: await schemaOf(), named: false, maxListed });

@@ -19,6 +19,11 @@ export const latencyRates = [1_000, 5_000] as const;
 export interface LatencyRun {
   p50Ms: number;
   p99Ms: number;
+  /** Of that, until the brokers have acknowledged it: what the relay says. */
+  relayP50Ms: number;
+  relayP99Ms: number;
+  /** From a received batch to its commit: what payments says. */
+  batchP50Ms: number;
   /** Microseconds for each order. */
   cpuUs: { payments: number; relay: number; postgres: number; brokers: number };
 }
@@ -43,11 +48,13 @@ type Who = keyof LatencyRun['cpuUs'] | 'writer';
 /** A reading of what is cumulative. */
 interface Mark {
   cpu: CpuReading<Who>;
-  own: Buckets;
+  effect: Buckets;
+  relayed: Buckets;
+  batch: Buckets;
 }
 
 const settleS = 1;
-const warmPerSecond = 3_000;
+const warmPerSecond = 2_000;
 /** After the last order: whoever is not charged by then never will be. */
 const lastWithinMs = 30_000;
 let groups = 0;
@@ -79,7 +86,16 @@ export async function measureLatency({ world, scale, signal }: LatencyCall): Pro
       brokers: { pids: world.kafka.brokers.map(({ pid }) => pid) },
       writer: { pids: [writer.pid] },
     } as const;
-    const mark = async (): Promise<Mark> => ({ cpu: readCpu<Who>(groupsOfCpu), own: await ownLatency(payments) });
+    const mark = async (): Promise<Mark> => {
+      const cpu = readCpu<Who>(groupsOfCpu);
+      const [ofPayments, ofRelay] = await Promise.all([pageOf(payments.admin), pageOf(relay.admin ?? '')]);
+      return {
+        cpu,
+        effect: bucketsOf(ofPayments, 'payments_commit_to_effect_seconds'),
+        relayed: bucketsOf(ofRelay, 'relay_append_to_broker_seconds'),
+        batch: bucketsOf(ofPayments, 'payments_batch_seconds'),
+      };
+    };
     const marks = await watch({ phases, startMs: writer.startMs, mark, signal });
     const { latenessP99Ms } = await writer.ended;
     await untilCharged(payments, rowsOf(phases), signal);
@@ -136,19 +152,26 @@ function summary(
     const end = phase === phases.length - 1 ? atLast : after;
     const cores = coresBetween(before.cpu, after.cpu);
     const us = (share: number): number => rounded((1e6 * share) / rate, 1);
-    const ms = (share: number): number =>
-      rounded(1_000 * (percentileBetween(before.own, end.own, share) ?? Infinity), 1);
+    const ms = (of: 'effect' | 'relayed' | 'batch', share: number): number =>
+      rounded(1_000 * (percentileBetween(before[of], end[of], share) ?? Infinity), 1);
     const { payments, relay, postgres, brokers } = cores;
     const cpuUs = { payments: us(payments), relay: us(relay), postgres: us(postgres), brokers: us(brokers) };
-    return [String(rate), { p50Ms: ms(0.5), p99Ms: ms(0.99), cpuUs }] as const;
+    const run: LatencyRun = {
+      p50Ms: ms('effect', 0.5),
+      p99Ms: ms('effect', 0.99),
+      relayP50Ms: ms('relayed', 0.5),
+      relayP99Ms: ms('relayed', 0.99),
+      batchP50Ms: ms('batch', 0.5),
+      cpuUs,
+    };
+    return [String(rate), run] as const;
   });
   const { others } = coresBetween(marks[2]!.cpu, marks.at(-1)!.cpu);
   return { rates: Object.fromEntries(rates), otherCores: rounded(others, 2) };
 }
 
-async function ownLatency({ admin }: ConsumerProgram): Promise<Buckets> {
-  const text = await (await fetch(`${admin}/metrics`)).text();
-  return bucketsOf(text, 'payments_commit_to_effect_seconds');
+async function pageOf(admin: string): Promise<string> {
+  return (await fetch(`${admin}/metrics`)).text();
 }
 
 async function untilCharged(payments: ConsumerProgram, orders: number, signal: AbortSignal): Promise<void> {

@@ -119,11 +119,14 @@ function besideRows({ expiry }: InboxRound): Row[] {
 }
 
 function latencyRows({ latency }: InboxRound): Row[] {
-  const rows = Object.entries(latency?.rates ?? {}).map(([rate, { p50Ms, p99Ms, cpuUs }]): Row => {
+  const rows = Object.entries(latency?.rates ?? {}).map(([rate, run]): Row => {
+    const { p50Ms, p99Ms, relayP50Ms, relayP99Ms, batchP50Ms, cpuUs } = run;
     const cpu = [cpuUs.payments, cpuUs.relay, cpuUs.postgres, cpuUs.brokers].map((us) => us.toFixed(0));
-    return [`${rate} orders/s`, p50Ms.toFixed(1), p99Ms.toFixed(1), ...cpu];
+    const ms = [p50Ms, p99Ms, relayP50Ms, relayP99Ms, batchP50Ms].map((value) => value.toFixed(1));
+    return [`${rate} orders/s`, ...ms, ...cpu];
   });
-  return [['', 'p50', 'p99', 'payments us', 'relay us', 'postgres us', 'brokers us'], ...rows];
+  const cpu = ['payments us', 'relay us', 'postgres us', 'brokers us'];
+  return [['', 'p50', 'p99', 'to broker p50', 'to broker p99', 'batch p50', ...cpu], ...rows];
 }
 
 function otherCores({ consume, latency }: InboxRound): number[] {

@@ -49,8 +49,6 @@ export async function setBounds(client: pg.Client, days: readonly Range[]): Prom
 /** In one transaction, so that it is there as a whole or not at all. The index comes last, which is faster, and as dense. */
 export async function addDay(client: pg.Client, day: Range, keys: number, until: number = day.toMs): Promise<void> {
   const name = partitionName(day);
-  const { rowCount } = await client.query('SELECT WHERE to_regclass($1) IS NOT NULL', [name]);
-  if (rowCount === 1) return;
   await client.query('BEGIN');
   try {
     await client.query(`CREATE TABLE ${name} (LIKE twiceproof.inbox INCLUDING DEFAULTS INCLUDING CONSTRAINTS)`);
@@ -108,8 +106,14 @@ async function fillDays(client: pg.Client, keys: number, beganMs: number, option
   const { url, signal, progress } = options;
   const span = { fromMs: beganMs - ageMs, toMs: beganMs };
   const days = daysAround(span.fromMs, Date.now() + aheadMs);
-  const queue = [...days];
-  let filled = 0;
+  const { rows } = await client.query<{ name: string }>(
+    "SELECT relid::regclass::text AS name FROM pg_partition_tree('twiceproof.inbox') WHERE isleaf",
+  );
+  const known = new Set(rows.map(({ name }) => name));
+  const isThere = (day: Range): boolean => known.has(partitionName(day).replaceAll('"', ''));
+  let filled = days.filter(isThere).reduce((sum, day) => sum + keysOfDay(day, span, keys), 0);
+  progress(`found ${filled.toLocaleString('en')} of ${keys.toLocaleString('en')} keys in partitions`);
+  const queue = days.filter((day) => !isThere(day));
   const work = async (own: pg.Client): Promise<void> => {
     for (let day = queue.shift(); day; day = queue.shift()) {
       signal.throwIfAborted();
@@ -154,7 +158,9 @@ async function fillTable(
     END IF; END $$`);
   const { rows } = await client.query<{ filled: string }>('SELECT filled FROM bench_fill');
   const span = { fromMs: beganMs - ageMs, toMs: beganMs, of: keys };
-  for (let first = Number(rows[0]?.filled); first < keys; first += chunk) {
+  const found = Number(rows[0]?.filled);
+  progress(`found ${found.toLocaleString('en')} of ${keys.toLocaleString('en')} keys in one table (${kind})`);
+  for (let first = found; first < keys; first += chunk) {
     signal.throwIfAborted();
     const count = Math.min(chunk, keys - first);
     await client.query('BEGIN');
@@ -176,7 +182,8 @@ export interface StoreSize {
 export async function sizeOf(client: pg.Client): Promise<StoreSize> {
   const { rows } = await client.query<{ keys: string; heap: string; index: string }>(
     `SELECT (SELECT count(*) FROM twiceproof.inbox) AS keys, sum(pg_relation_size(relid)) AS heap,
-       sum(pg_indexes_size(relid)) AS index FROM pg_partition_tree('twiceproof.inbox') WHERE isleaf`,
+       sum(pg_indexes_size(relid)) AS index
+     FROM (SELECT 'twiceproof.inbox'::regclass AS relid UNION SELECT relid FROM pg_partition_tree('twiceproof.inbox')) t`,
   );
   const keys = Number(rows[0]?.keys);
   const each = (bytes: string | undefined): number => Math.round((10 * Number(bytes)) / Math.max(1, keys)) / 10;

@@ -8,6 +8,7 @@ import { migrate } from '../migrations/migrate.ts';
 import type { Tx } from '../tx.ts';
 import { createGroupEdge } from './group.ts';
 import { createHandlerEdge } from './handler.ts';
+import { createKeySweeper } from './key-sweeper.ts';
 import { createPlannedEdge } from './planned.ts';
 import type { Reply } from './reply.ts';
 
@@ -40,12 +41,22 @@ const request: fc.Arbitrary<Request> = fc.record({
 
 type Run = (request: Request) => Promise<Reply>;
 
-let worlds = 0;
+/** Keys are those of a world, and effects those of one of its rounds: between two rounds all keys expire. */
+interface World {
+  name: string;
+  round: number;
+}
 
-async function effect(tx: Tx, world: string, requests: readonly Request[]): Promise<Answer[]> {
+let worlds = 0;
+const hourMs = 3_600_000;
+const sweeper = createKeySweeper({ pool, retentionMs: hourMs, pauseMs: 0 });
+
+const effectsOf = ({ name, round }: World): string => `${name} round ${round}`;
+
+async function effect(tx: Tx, world: World, requests: readonly Request[]): Promise<Answer[]> {
   if (requests.some(({ behaviour }) => behaviour === 'is slow')) await tx.query('SELECT pg_sleep(0.005)');
   for (const { tenant, key, body } of requests) {
-    await tx.query('INSERT INTO effects VALUES ($1, $2, $3, $4)', [world, tenant, key, body]);
+    await tx.query('INSERT INTO effects VALUES ($1, $2, $3, $4)', [effectsOf(world), tenant, key, body]);
   }
   if (requests.some(({ behaviour }) => behaviour === 'fails')) throw new Error('as it should');
   return requests.map(({ tenant, body }) => answerTo(tenant, body));
@@ -56,12 +67,12 @@ function answerTo(tenant: number, body: number): Answer {
   return { code: 201, headers: null, body: Buffer.from(text), version: 1 };
 }
 
-function intentOf(world: string, { tenant, key, body }: Request): Intent {
+function intentOf({ name: world }: World, { tenant, key, body }: Request): Intent {
   const requestHash = `0${body}`;
   return { principal: `tenant-${tenant}`, operation: world, key: `key-${key}`, requestHash, hashVersion: 1 };
 }
 
-const shapes: Record<string, (world: string) => Run> = {
+const shapes: Record<string, (world: World) => Run> = {
   handler: (world) => {
     const edges = pools.map((each) => createHandlerEdge({ pool: each }));
     return async (asked) =>
@@ -84,7 +95,7 @@ const shapes: Record<string, (world: string) => Run> = {
             WHEN 'is slow' THEN pg_sleep(0.005) IS NOT NULL ELSE true END RETURNING 1`,
         plan: ({ tenant, key, body, behaviour }) => ({
           answer: answerTo(tenant, body),
-          row: { world, tenant, key, body, behaviour },
+          row: { world: effectsOf(world), tenant, key, body, behaviour },
         }),
       }),
     );
@@ -126,20 +137,42 @@ function judge(told: readonly Told[], effects: readonly { tenant: number; key: n
   }
 }
 
+/** Beside the requests the sweeper is at work, and finds nothing that is old enough. */
+async function playRound(world: World, run: Run, requests: readonly Request[]): Promise<void> {
+  const [told] = await Promise.all([
+    Promise.all(requests.map(async (each) => ask(run, each))),
+    sweeper.runOnce(),
+    sweeper.runOnce(),
+  ]);
+  const { rows } = await pool.query<{ tenant: number; key: number; body: number }>(
+    'SELECT tenant, key, body FROM effects WHERE world = $1',
+    [effectsOf(world)],
+  );
+  judge(told, rows);
+}
+
+async function expireAll(): Promise<void> {
+  await pool.query(`UPDATE twiceproof.idempotency_keys SET created_at = created_at - interval '2 hours'`);
+  while ((await sweeper.runOnce()) === 'busy');
+  const { rowCount } = await pool.query('SELECT FROM twiceproof.idempotency_keys LIMIT 1');
+  assert.equal(rowCount, 0);
+}
+
+const rounds = fc.array(fc.array(request, { minLength: 2, maxLength: 30 }), { minLength: 1, maxLength: 3 });
+
 for (const [shape, create] of Object.entries(shapes)) {
-  test(`${shape}: whatever comes at once, each key has one effect and one answer`, async () => {
+  test(`${shape}: whatever comes at once, each key has one effect and one answer, until it expires`, async () => {
     await fc.assert(
-      fc.asyncProperty(fc.array(request, { minLength: 2, maxLength: 40 }), async (requests) => {
-        const world = `world-${(worlds += 1)}`;
+      fc.asyncProperty(rounds, async (played) => {
+        const world = { name: `world-${(worlds += 1)}`, round: 0 };
         const run = create(world);
-        const told = await Promise.all(requests.map(async (each) => ask(run, each)));
-        const { rows } = await pool.query<{ tenant: number; key: number; body: number }>(
-          'SELECT tenant, key, body FROM effects WHERE world = $1',
-          [world],
-        );
-        judge(told, rows);
+        for (const requests of played) {
+          world.round += 1;
+          await playRound(world, run, requests);
+          await expireAll();
+        }
       }),
-      { numRuns: 60 },
+      { numRuns: 40 },
     );
   });
 }

@@ -111,7 +111,7 @@ async function consume({ flags: given, output, signal }: Context<typeof flags>):
 /** `between` is called between the two writes. */
 async function charged(
   client: pg.Client,
-  { key, value, headers }: Message<Buffer, Buffer, Buffer, Buffer>,
+  { key, value, headers }: Message,
   { transactions, 'effect-order': order }: Given,
   between: () => Promise<void>,
 ): Promise<void> {

@@ -86,7 +86,7 @@ async function runRound(context: RoundContext): Promise<InboxRound> {
   }
   if (only.includes('latency')) {
     signal.throwIfAborted();
-    round.latency = await measureLatency({ world, scale: scale.latency, signal });
+    round.latency = await measureLatency({ world, scale: scale.latency, signal, say });
     const each = latencyRates.map((rate) => `p99 ${round.latency?.rates[rate]?.p99Ms} ms at ${rate}/s`);
     say(`latency: ${each.join(', ')}`);
   }

@@ -41,6 +41,7 @@ export interface LatencyCall {
   world: World;
   scale: LatencyScale;
   signal: AbortSignal;
+  say(text: string): void;
 }
 
 type Who = keyof LatencyRun['cpuUs'] | 'writer';
@@ -54,12 +55,13 @@ interface Mark {
 }
 
 const settleS = 1;
+const lastS = 0.5;
 const warmPerSecond = 2_000;
 /** After the last order: whoever is not charged by then never will be. */
 const lastWithinMs = 30_000;
 let groups = 0;
 
-export async function measureLatency({ world, scale, signal }: LatencyCall): Promise<LatencyRound> {
+export async function measureLatency({ world, scale, signal, say }: LatencyCall): Promise<LatencyRound> {
   const phases = planLatency(scale);
   const running: { stop(): Promise<void> }[] = [];
   const started = <T extends { stop(): Promise<void> }>(each: T): T => {
@@ -98,9 +100,10 @@ export async function measureLatency({ world, scale, signal }: LatencyCall): Pro
     };
     const marks = await watch({ phases, startMs: writer.startMs, mark, signal });
     const { latenessP99Ms } = await writer.ended;
-    await untilCharged(payments, rowsOf(phases), signal);
+    const isWhole = await untilCharged(payments, rowsOf(phases), signal);
+    if (!isWhole) say(`latency: not all were charged. Payments: ${payments.said()} The relay: ${relay.said()}`);
     return {
-      ...summary(phases, marks, await mark()),
+      ...summary(marks, await mark()),
       wrongCharges: await wrongCharges(charges, rowsOf(phases)),
       writerLatenessP99Ms: latenessP99Ms,
     };
@@ -116,7 +119,9 @@ export function planLatency({ warmS, measuredS }: LatencyScale): Phase[] {
     { perSecond, seconds: settleS },
     { perSecond, seconds: measuredS },
   ]);
-  return [{ perSecond: warmPerSecond, seconds: warmS }, ...rates];
+  // The writer goes on for a moment: the CPU of connections that end while it is read would be missing.
+  const last = { perSecond: latencyRates.at(-1)!, seconds: lastS };
+  return [{ perSecond: warmPerSecond, seconds: warmS }, ...rates, last];
 }
 
 /** At the beginning of each phase, and at the end of the last. */
@@ -140,16 +145,12 @@ async function watch({
   return marks;
 }
 
-/** The last phase ends when all of it is charged, or what is slowest would not count. */
-function summary(
-  phases: readonly Phase[],
-  marks: readonly Mark[],
-  atLast: Mark,
-): Pick<LatencyRound, 'rates' | 'otherCores'> {
+/** The last rate ends when all of it is charged, or what is slowest would not count. */
+function summary(marks: readonly Mark[], atLast: Mark): Pick<LatencyRound, 'rates' | 'otherCores'> {
   const rates = latencyRates.map((rate, n) => {
     const phase = 2 * n + 2;
     const [before, after] = [marks[phase]!, marks[phase + 1]!];
-    const end = phase === phases.length - 1 ? atLast : after;
+    const end = n === latencyRates.length - 1 ? atLast : after;
     const cores = coresBetween(before.cpu, after.cpu);
     const us = (share: number): number => rounded((1e6 * share) / rate, 1);
     const ms = (of: 'effect' | 'relayed' | 'batch', share: number): number =>
@@ -166,7 +167,7 @@ function summary(
     };
     return [String(rate), run] as const;
   });
-  const { others } = coresBetween(marks[2]!.cpu, marks.at(-1)!.cpu);
+  const { others } = coresBetween(marks[2]!.cpu, marks.at(-2)!.cpu);
   return { rates: Object.fromEntries(rates), otherCores: rounded(others, 2) };
 }
 
@@ -174,15 +175,16 @@ async function pageOf(admin: string): Promise<string> {
   return (await fetch(`${admin}/metrics`)).text();
 }
 
-async function untilCharged(payments: ConsumerProgram, orders: number, signal: AbortSignal): Promise<void> {
+async function untilCharged(payments: ConsumerProgram, orders: number, signal: AbortSignal): Promise<boolean> {
   const deadline = performance.now() + lastWithinMs;
   while ((await payments.consumed()) < orders) {
     signal.throwIfAborted();
     if (payments.hasEnded()) throw new Error(`payments has ended: ${payments.said()}`);
     // How many are missing is a bar.
-    if (performance.now() > deadline) return;
+    if (performance.now() > deadline) return false;
     await delay(50);
   }
+  return true;
 }
 
 async function wrongCharges({ client }: Database, expected: number): Promise<number> {

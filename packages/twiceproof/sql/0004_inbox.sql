@@ -63,18 +63,17 @@ CREATE TABLE :"schema".held (
 
 CREATE INDEX held_key ON :"schema".held (consumer, aggregate_id, seq);
 CREATE INDEX held_asked ON :"schema".held (consumer, seq) WHERE asked IS NOT NULL;
--- What the inbox has no row of is held once all the same, however often it comes. The content is a part of it: an offset can
--- be given again by a broker that has lost its end, and what is another message must not be taken for this one.
-CREATE UNIQUE INDEX held_message ON :"schema".held (consumer, msg_id, content_hash)
-  WHERE kind IN ('late', 'future', 'altered');
+-- A message is held once, however often it comes and whatever the inbox still knows of it. The content is a part of it: an
+-- offset can be given again by a broker that has lost its end, and what is another message must not be taken for this one.
+CREATE UNIQUE INDEX held_message ON :"schema".held (consumer, msg_id, content_hash) WHERE msg_id IS NOT NULL;
 CREATE UNIQUE INDEX held_record ON :"schema".held (consumer, topic_id, partition, record_offset, content_hash)
   WHERE kind = 'unreadable';
 
--- Late messages that an operator has run or dropped: the inbox cannot remember them any more, and they may come again.
-CREATE TABLE :"schema".late_settled (
+-- Held messages that an operator has run or dropped. They may come again when the inbox has forgotten them, or never knew them.
+CREATE TABLE :"schema".held_settled (
   msg_id uuid NOT NULL,
   consumer text NOT NULL,
   content_hash bigint NOT NULL,
   settled_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  PRIMARY KEY (msg_id, consumer)
+  PRIMARY KEY (msg_id, consumer, content_hash)
 );

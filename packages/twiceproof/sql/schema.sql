@@ -30,9 +30,17 @@ TABLE held
   held_pkey PRIMARY KEY (seq)
 CREATE INDEX held_asked ON :schema.held USING btree (consumer, seq) WHERE (asked IS NOT NULL)
 CREATE INDEX held_key ON :schema.held USING btree (consumer, aggregate_id, seq)
-CREATE UNIQUE INDEX held_message ON :schema.held USING btree (consumer, msg_id, content_hash) WHERE (kind = ANY (ARRAY['late'::text, 'future'::text, 'altered'::text]))
+CREATE UNIQUE INDEX held_message ON :schema.held USING btree (consumer, msg_id, content_hash) WHERE (msg_id IS NOT NULL)
 CREATE UNIQUE INDEX held_pkey ON :schema.held USING btree (seq)
 CREATE UNIQUE INDEX held_record ON :schema.held USING btree (consumer, topic_id, partition, record_offset, content_hash) WHERE (kind = 'unreadable'::text)
+
+TABLE held_settled
+  msg_id uuid NOT NULL
+  consumer text NOT NULL
+  content_hash bigint NOT NULL
+  settled_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
+  held_settled_pkey PRIMARY KEY (msg_id, consumer, content_hash)
+CREATE UNIQUE INDEX held_settled_pkey ON :schema.held_settled USING btree (msg_id, consumer, content_hash)
 
 TABLE idempotency_keys
   key_hash uuid NOT NULL
@@ -76,14 +84,6 @@ TABLE inbox_position WITH {fillfactor=50}
   updated_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
   inbox_position_pkey PRIMARY KEY (consumer, topic_id, partition)
 CREATE UNIQUE INDEX inbox_position_pkey ON :schema.inbox_position USING btree (consumer, topic_id, partition)
-
-TABLE late_settled
-  msg_id uuid NOT NULL
-  consumer text NOT NULL
-  content_hash bigint NOT NULL
-  settled_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
-  late_settled_pkey PRIMARY KEY (msg_id, consumer)
-CREATE UNIQUE INDEX late_settled_pkey ON :schema.late_settled USING btree (msg_id, consumer)
 
 TABLE migrations
   number integer NOT NULL

@@ -55,7 +55,7 @@ export function isServerError(error: unknown): boolean {
 }
 
 export function isPassing(error: unknown): boolean {
-  return ['40001', '40P01', 'TP_INBOX_EXPIRED'].includes(String((error as { code?: unknown }).code));
+  return ['40001', '40P01', 'TP_INBOX_EXPIRED'].includes(String((error as { code?: unknown } | undefined)?.code));
 }
 
 /**

@@ -112,6 +112,14 @@ export const errorTable = {
     retryable: false,
     todo: "The consumer's handler failed for good on this message. Mend the handler or the data, then `twiceproof held redrive` or `release`; or `drop` it on purpose.",
   },
+  TP_HANDLER_SLOW: {
+    retryable: true,
+    todo: "The consumer's handler did not return in time. What it began is rolled back; make it faster, or raise `handlerTimeoutMs`.",
+  },
+  TP_INBOX_BEHIND: {
+    retryable: true,
+    todo: 'No keeper has made partitions of the inbox for so long that there is none for new messages: run one (`createInboxKeeper`). They wait until then.',
+  },
   TP_NOT_REDRIVEN: {
     retryable: false,
     todo: 'The held message stays where it is; the message says why. `twiceproof held drop` gives it up on purpose.',

@@ -44,6 +44,7 @@ export interface ReceivedMessage extends Message {
 export function fromDelivery(delivery: Delivery): ReceivedMessage | { problem: string } {
   const { lane, key, value } = delivery;
   if (!key) return { problem: 'the record has no key' };
+  if (key.byteLength > maxKeyBytes) return { problem: `its key has more than ${maxKeyBytes} bytes` };
   const aggregateId = text(key);
   if (aggregateId === undefined) return { problem: 'the key is not UTF-8' };
   const headers = headersOf(delivery);
@@ -68,6 +69,9 @@ export function fromDelivery(delivery: Delivery): ReceivedMessage | { problem: s
     createdAt: Number.isNaN(time.getTime()) ? undefined : time,
   };
 }
+
+/** Whoever keeps messages aside looks for them by their key, in an index that takes no long ones. */
+const maxKeyBytes = 1_024;
 
 /** A byte order mark is a part of the text: without it two keys could become one. */
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });

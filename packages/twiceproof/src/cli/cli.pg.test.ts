@@ -270,7 +270,7 @@ test('each role can do its work with what it is granted, and has nothing else', 
     'UPDATE twiceproof.inbox SET content_hash = 0',
     'UPDATE twiceproof.inbox_bounds SET floor = floor',
     'DELETE FROM twiceproof.inbox_position',
-    'DELETE FROM twiceproof.late_settled',
+    'DELETE FROM twiceproof.held_settled',
     'SELECT 1 FROM twiceproof.outbox',
   ]) {
     await assert.rejects(consumer.query(forbidden), { code: '42501' }, forbidden);

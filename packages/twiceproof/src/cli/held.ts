@@ -95,7 +95,7 @@ const dropCommand: Command = {
         const taken: HeldRow[] = [];
         for (const seq of seqs) {
           const row = await held.take(tx, seq);
-          if (row?.kind === 'late') await held.settleLate(tx, { ...row, id: row.id! });
+          if (row) await held.settled(tx, row);
           if (row) taken.push(row);
         }
         return taken;

@@ -33,7 +33,7 @@ export const grants: Readonly<Record<string, readonly string[]>> = {
     'SELECT, INSERT ON inbox',
     'SELECT, INSERT, UPDATE ON inbox_position',
     'SELECT, INSERT, UPDATE, DELETE ON held',
-    'SELECT, INSERT ON late_settled',
+    'SELECT, INSERT ON held_settled',
   ],
   tp_sweeper: ['SELECT, DELETE ON idempotency_keys', 'SELECT, DELETE ON answers'],
   tp_audit: [
@@ -50,7 +50,7 @@ export const grants: Readonly<Record<string, readonly string[]>> = {
     'SELECT ON inbox',
     'SELECT ON inbox_position',
     'SELECT ON held',
-    'SELECT ON late_settled',
+    'SELECT ON held_settled',
   ],
 };
 

@@ -1,15 +1,17 @@
 import { contentHash, createInbox, type Verdict } from '../inbox/accept.ts';
 import { createHeld, recordHash, type HeldKind, type HeldRow, type ToHold } from '../inbox/held.ts';
 import { writePosition, type KnownLane } from '../inbox/position.ts';
+import { isServerError } from '../connection.ts';
 import { TwiceproofError } from '../errors.ts';
 import { onItsOwnConnection } from '../own-connection.ts';
 import { point } from '../points.ts';
 import { transaction, type Pool } from '../transaction.ts';
 import type { Delivery, Position } from '../transport.ts';
 import type { Tx } from '../tx.ts';
+import { timeOfUuidv7 } from '../uuid.ts';
 import { fromDelivery, type ReceivedMessage } from '../wire.ts';
-import { HandlerError } from './decide.ts';
-import { runHandler, type Handler } from './handler.ts';
+import { HandlerError, isElsewhere } from './decide.ts';
+import { runHandlerInTime, watchTx, type Handler } from './handler.ts';
 
 export interface ApplyOptions {
   pool: Pool;
@@ -18,6 +20,9 @@ export interface ApplyOptions {
   handler: Handler;
   runLate: boolean;
   idleTimeoutMs: number;
+  handlerTimeoutMs: number;
+  /** What stands in the database of each lane, as far as we know: read when it was assigned, then written by us. */
+  positions: Map<string, bigint>;
   onHeld?: ((tx: Tx, held: readonly HeldRow[]) => Promise<void>) | undefined;
 }
 
@@ -51,15 +56,19 @@ interface Readable {
  * All of it is there after COMMIT or none of it, so it may be done again at any time.
  */
 export function createApply(options: ApplyOptions): (part: Part) => Promise<Applied> {
-  const { pool, schema, consumer, handler, runLate } = options;
+  const { pool, schema, consumer, handler, runLate, handlerTimeoutMs, positions } = options;
   const inbox = createInbox({ schema });
   const heldRows = createHeld({ schema });
   const localSettings = { idle_in_transaction_session_timeout: `${Math.round(options.idleTimeoutMs)}ms` };
 
   return async function apply({ lane, deliveries, signal, failed }: Part): Promise<Applied> {
-    let inHandler = false;
+    let step = 'ours' as 'ours' | 'handler' | 'onHeld' | 'commit';
+    let isOfDatabase = (_error: unknown): boolean => false;
+    let next: bigint | undefined;
     const work = async (tx: Tx): Promise<Applied> => {
-      inHandler = false;
+      step = 'ours';
+      const watched = watchTx(tx);
+      isOfDatabase = watched.isOurs;
       const { readable, unreadable } = read(deliveries);
       const arrived = readable.map(({ message: { id }, content }) => ({ id, content }));
       const verdicts = await inbox.acceptAll(tx, consumer, arrived);
@@ -71,11 +80,12 @@ export function createApply(options: ApplyOptions): (part: Part) => Promise<Appl
       const isBlocked = ({ message }: Readable): boolean => blocked.has(message.aggregateId);
       const run = failed ? [] : ours.filter((each) => !isBlocked(each));
 
-      inHandler = true;
+      requireRoom(of('future'));
+      step = 'handler';
       const messages = run.map(({ message }) => message);
-      await onItsOwnConnection(pool, async () => runHandler(handler, tx, messages));
+      await onItsOwnConnection(pool, async () => runHandlerInTime(handler, watched.tx, messages, handlerTimeoutMs));
       await point('consumer:handled');
-      inHandler = false;
+      step = 'ours';
 
       const held = await heldRows.hold(tx, consumer, [
         ...unreadable.map(({ delivery, problem }): ToHold => {
@@ -89,14 +99,17 @@ export function createApply(options: ApplyOptions): (part: Part) => Promise<Appl
         ...(failed ? toHold(failed.kind, ours, failed.reason) : []),
       ]);
       if (held.length > 0) {
-        await options.onHeld?.(tx, held);
+        step = 'onHeld';
+        await options.onHeld?.(watched.tx, held);
+        step = 'ours';
         await point('consumer:held');
       }
       const last = deliveries.findLast(({ position }) => position && isOf(lane, position))?.position;
-      if (last) await writePosition(tx, consumer, { ...lane, next: last.offset + 1n }, schema);
+      if (last) await advance(tx, lane, (next = last.offset + 1n));
       // Whoever has the lane now does it, and has perhaps done it.
       if (signal.aborted) throw new TwiceproofError('TP_LANE_REVOKED', `${lane.topic}/${lane.partition}`);
       await point('consumer:before-commit');
+      step = 'commit';
       const late = new Set(of('late'));
       return {
         first: run.filter((each) => !late.has(each)).map(({ message }) => message),
@@ -106,9 +119,24 @@ export function createApply(options: ApplyOptions): (part: Part) => Promise<Appl
       };
     };
     try {
-      return await transaction(pool, work, { localSettings });
+      const applied = await transaction(pool, work, { localSettings });
+      if (next !== undefined) positions.set(laneName(lane), next);
+      return applied;
     } catch (error) {
-      throw inHandler ? new HandlerError(error) : blameHandler(error);
+      if (step === 'handler' || step === 'onHeld') throw new HandlerError(error, isOfDatabase(error));
+      throw blameHandler(error, step === 'commit');
+    }
+
+    /**
+     * What is behind our back: a database that was restored, or a standby that was behind, has another position than the one
+     * that we know. Whatever is between the two would be skipped for good, so the lane has to begin anew.
+     */
+    async function advance(tx: Tx, at: KnownLane, to: bigint): Promise<void> {
+      const before = await writePosition(tx, consumer, { ...at, next: to }, schema);
+      const known = positions.get(laneName(at));
+      if (known === undefined || (before !== undefined && before >= known)) return;
+      const found = before === undefined ? 'no position' : `position ${before}`;
+      throw new TwiceproofError('TP_POSITION_LOST', `${laneName(at)}: the database has ${found}, and not ${known}`);
     }
 
     function toHold(kind: HeldKind, those: readonly Readable[], reason: string): ToHold[] {
@@ -139,15 +167,31 @@ function read(deliveries: readonly Delivery[]): {
   return { readable, unreadable };
 }
 
+/** By the name of its topic: which topic that is was settled when the lane was assigned. */
+export function laneName({ topic, partition }: Pick<KnownLane, 'topic' | 'partition'>): string {
+  return `${topic}/${partition}`;
+}
+
+/** A clock that is wrong by less than this is no reason to hold a message. */
+const clockMarginMs = 12 * 3_600_000;
+
+/** An id of now is of no time to come: then it is our partitions that are missing, and messages have to wait for them. */
+function requireRoom(future: readonly Readable[]): void {
+  const normal = future.find(({ message }) => timeOfUuidv7(message.id)! < Date.now() + clockMarginMs);
+  if (normal)
+    throw new TwiceproofError('TP_INBOX_BEHIND', `there is no partition of the inbox for ${normal.message.id}`);
+}
+
 /**
  * Two ways in which what a handler has done is noticed after it: a deferred constraint speaks up at COMMIT; and when it
  * has swallowed the failure of a statement, the server takes no other one (25P02), and makes COMMIT a ROLLBACK.
  */
-function blameHandler(error: unknown): unknown {
-  const code = String((error as { code?: unknown } | null)?.code);
+function blameHandler(error: unknown, atCommit: boolean): unknown {
+  const code = String((error as { code?: unknown } | null | undefined)?.code);
   if (code === '25P02') {
     const detail = 'a statement of the handler failed and the failure was not passed on; nothing was written';
-    return new HandlerError(new TwiceproofError('TP_COMMIT_WAS_ROLLBACK', detail, { cause: error }));
+    return new HandlerError(new TwiceproofError('TP_COMMIT_WAS_ROLLBACK', detail, { cause: error }), false);
   }
-  return code === 'TP_COMMIT_WAS_ROLLBACK' || /^(22|23)[0-9A-Z]{3}$/.test(code) ? new HandlerError(error) : error;
+  const isRefused = atCommit && !isElsewhere(error) && (isServerError(error) || code === 'TP_COMMIT_WAS_ROLLBACK');
+  return isRefused ? new HandlerError(error, true) : error;
 }

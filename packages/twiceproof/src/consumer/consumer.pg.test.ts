@@ -100,8 +100,14 @@ function start(options: Partial<ConsumerOptions> = {}): Running {
 }
 
 async function until(isSo: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await isSo())) await delay(5);
+  const deadline = performance.now() + 20_000;
+  while (!(await isSo())) {
+    assert.ok(performance.now() < deadline, `in vain: ${String(isSo)}`);
+    await delay(5);
+  }
 }
+
+const codesOf = ({ troubles }: Running): unknown[] => troubles.map((error) => (error as { code?: unknown }).code);
 
 const received = ({ passes }: Running): number => passes.reduce((sum, pass) => sum + pass.received, 0);
 
@@ -486,6 +492,109 @@ test('where it starts: a log that ends before what was processed is read from it
   await pool.query('UPDATE twiceproof.inbox_position SET next_offset = 50 WHERE consumer = $1', [name]);
   const { passes, troubles } = await consume(2);
   assert.deepEqual([passes[0]!.duplicates, (troubles[0] as TwiceproofError).code], [2, 'TP_POSITION_LOST']);
+});
+
+test('a database that is restored while it runs: what it has lost comes again, and an alarm says so', async () => {
+  const running = start();
+  await publish('re1');
+  await until(async () => (await effects()).length === 1);
+  await publish('re2');
+  await publish('re3');
+  await until(() => received(running) === 3);
+  // As a backup of after the first one would have it.
+  await transaction(pool, async (tx) => {
+    await tx.query(`DELETE FROM effects WHERE name = $1 AND text <> 're1'`, [name]);
+    await tx.query(
+      `DELETE FROM twiceproof.inbox WHERE consumer = $1 AND processed_at > (
+         SELECT min(processed_at) FROM twiceproof.inbox WHERE consumer = $1)`,
+      [name],
+    );
+    await tx.query('UPDATE twiceproof.inbox_position SET next_offset = 1 WHERE consumer = $1', [name]);
+  });
+  await publish('re4');
+  await until(async () => (await effects()).length === 4);
+  await running.stop();
+  assert.deepEqual(await effects(), ['re1', 're2', 're3', 're4']);
+  assert.deepEqual(codesOf(running), ['TP_POSITION_LOST']);
+});
+
+test('a handler that never returns is left at its deadline; its message is held, and the others go on', async () => {
+  const { promise: never } = Promise.withResolvers<void>();
+  const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => {
+    if (textOf(message) === 'b1') await never;
+    await write(tx, [message]);
+  };
+  await publish('a1', 'b1', 'c1');
+  const running = await consume(3, { handler: { each }, handlerTimeoutMs: 100, attempts: 1 });
+  assert.deepEqual([await effects(), await heldTexts()], [['a1', 'c1'], ['parked b1']]);
+  assert.match((await held())[0]!.reason, /TP_HANDLER_SLOW/);
+  assert.deepEqual(codesOf(running), ['TP_HANDLER']);
+});
+
+test('a service of the handler that cannot be reached is tried some times, and then its message is held', async () => {
+  let tried = 0;
+  const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => {
+    if (textOf(message) === 'a1') {
+      tried += 1;
+      throw Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
+    }
+    await write(tx, [message]);
+  };
+  await publish('a1', 'b1');
+  await consume(2, { handler: { each }, attempts: 2, batch: 1 });
+  assert.deepEqual([tried, await effects(), await heldTexts()], [2, ['b1'], ['parked a1']]);
+});
+
+test('what a trigger refuses at COMMIT, in whatever words, is the fault of the message', async () => {
+  await pool.query(`CREATE TABLE guarded (text text);
+    CREATE OR REPLACE FUNCTION refuse_b() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN IF NEW.text = 'b1' THEN RAISE EXCEPTION 'not that one'; END IF; RETURN NULL; END $$;
+    CREATE CONSTRAINT TRIGGER late_check AFTER INSERT ON guarded DEFERRABLE INITIALLY DEFERRED
+      FOR EACH ROW EXECUTE FUNCTION refuse_b()`);
+  const set = async (tx: Tx, messages: readonly ReceivedMessage[]): Promise<void> => {
+    await tx.query('INSERT INTO guarded SELECT unnest($1::text[])', [messages.map(textOf)]);
+    await write(tx, messages);
+  };
+  await publish('a1', 'b1', 'c1');
+  await consume(3, { handler: { set } });
+  assert.deepEqual([await effects(), await heldTexts()], [['a1', 'c1'], ['parked b1']]);
+});
+
+test('a lane that cannot go on keeps no other lane from going on', async () => {
+  broker.createTopic(`${name}-wide`, { partitions: 3 });
+  let isMended = false;
+  const onHeld = async (): Promise<void> => {
+    if (!isMended) throw new Error('no copy can be written');
+  };
+  const running = start({ topics: [`${name}-wide`], workers: 1, onHeld });
+  const keys = Array.from({ length: 12 }, (_, n) => `k${'abcdefghijkl'[n]!}`);
+  const [bad, ...good] = keys.map((key) => ({ ...record(`${key}1`), topic: `${name}-wide` }));
+  const { ce_id: _, ...withoutId } = bad!.headers!;
+  await publish({ ...bad!, headers: withoutId });
+  await until(() => running.troubles.length > 0);
+  await publish(...good);
+  // Those of other lanes; there are three.
+  await until(async () => (await effects()).length >= 4);
+  isMended = true;
+  await until(async () => (await effects()).length === good.length);
+  await running.stop();
+  assert.equal((await held()).length, 1);
+});
+
+test('without a partition for them messages of now wait, and are neither held nor overtaken', async () => {
+  const { rows } = await pool.query<{ ceiling: string }>('SELECT ceiling FROM twiceproof.inbox_bounds');
+  await pool.query('UPDATE twiceproof.inbox_bounds SET ceiling = floor');
+  const running = start();
+  try {
+    await publish('a1', 'a2');
+    await until(() => running.troubles.length > 0);
+  } finally {
+    await pool.query('UPDATE twiceproof.inbox_bounds SET ceiling = $1', [rows[0]!.ceiling]);
+  }
+  await until(async () => (await effects()).length === 2);
+  await running.stop();
+  assert.deepEqual([await effects(), await held()], [['a1', 'a2'], []]);
+  assert.deepEqual(new Set(codesOf(running)), new Set(['TP_INBOX_BEHIND']));
 });
 
 test('several members share the lanes, some come and go, and each message has one effect', async () => {

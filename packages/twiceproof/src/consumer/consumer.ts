@@ -7,11 +7,12 @@ import { chooseStart, readPositions } from '../inbox/position.ts';
 import { point } from '../points.ts';
 import { quotedSchema } from '../schema-name.ts';
 import type { Pool } from '../transaction.ts';
-import type { AssignedLane, Delivery, Position, Subscription, Transport } from '../transport.ts';
+import type { AssignedLane, Batch, Delivery, Position, Subscription, Transport } from '../transport.ts';
 import type { Tx } from '../tx.ts';
-import { createApply } from './apply.ts';
+import { createApply, laneName } from './apply.ts';
 import type { Handler } from './handler.ts';
 import { createRedrive } from './redrive.ts';
+import { createSlots, type Slots } from './slots.ts';
 import { pause, workOff, type ConsumerPass } from './work-off.ts';
 
 export type { Handler, HandlerOfEach, HandlerOfSets } from './handler.ts';
@@ -31,7 +32,7 @@ export interface ConsumerOptions {
   schema?: string;
   /** How many messages are processed in one transaction, at most. Defaults to 500. */
   batch?: number;
-  /** How many lanes are worked on at once. Defaults to 2. */
+  /** How many lanes are worked on at once; one that has to wait does not count. Defaults to 2. */
   workers?: number;
   /**
    * What becomes of a message whose handler has failed for good. `park`: later messages of its key wait behind it, until a
@@ -47,6 +48,8 @@ export interface ConsumerOptions {
    * frozen must not keep its messages from the one that has the lane now. Defaults to 30,000.
    */
   idleTimeoutMs?: number;
+  /** How long the handler may take for a batch. Then it is rolled back and halved. Defaults to 60,000. */
+  handlerTimeoutMs?: number;
   /**
    * Runs messages that are older than what the inbox remembers, though they may have run before. For experiments only: this
    * is how people are charged twice. Defaults to false.
@@ -66,6 +69,7 @@ const defaults = {
   attempts: 5,
   unsafeRunLate: false,
   idleTimeoutMs: 30_000,
+  handlerTimeoutMs: 60_000,
   wishesEveryMs: 1_000,
 } as const;
 const waitMs = 1_000;
@@ -87,8 +91,10 @@ export function createConsumer(options: ConsumerOptions): Consumer {
   if (!name || !(workers >= 1 && maxRecords >= 1 && attempts >= 1)) {
     throw new TwiceproofError('TP_OPTION', 'name is a text; batch, workers and attempts are numbers from 1 on');
   }
-  const common = { pool, schema: options.schema, consumer: name, handler, idleTimeoutMs };
-  const apply = createApply({ ...common, runLate: settings.unsafeRunLate, onHeld: options.onHeld });
+  const { handlerTimeoutMs, unsafeRunLate: runLate } = settings;
+  const positions = new Map<string, bigint>();
+  const common = { pool, schema: options.schema, consumer: name, handler, idleTimeoutMs, handlerTimeoutMs };
+  const apply = createApply({ ...common, runLate, positions, onHeld: options.onHeld });
   const redrive = createRedrive(common);
   /** Of the topics as they are now. */
   const topicIds = new Map<string, string>();
@@ -105,6 +111,11 @@ export function createConsumer(options: ConsumerOptions): Consumer {
       throw error;
     }
     const starts = lanes.map((lane, n) => chooseStart(lane, known[n]));
+    lanes.forEach((lane, n) => {
+      const position = known[n];
+      if (position === undefined) positions.delete(laneName(lane));
+      else positions.set(laneName(lane), position);
+    });
     for (const { topic, partition, alarm } of starts) {
       if (alarm) onTrouble(new TwiceproofError('TP_POSITION_LOST', `${topic}/${partition}: ${alarm}`));
     }
@@ -112,20 +123,39 @@ export function createConsumer(options: ConsumerOptions): Consumer {
     return starts;
   }
 
-  async function work(subscription: Subscription, signal: AbortSignal): Promise<void> {
-    const how = { apply, attempts, onFailure: settings.onFailure, onTrouble };
+  /** As many batches as there are slots, and besides them those of lanes that have to wait. Throws what one of them threw. */
+  async function work(subscription: Subscription, stopping: AbortSignal): Promise<void> {
+    const slots = createSlots(workers);
+    const underWay = new Set<Promise<void>>();
+    const failed = new AbortController();
+    const signal = AbortSignal.any([stopping, failed.signal]);
     while (!signal.aborted) {
-      const batch = await subscription.receive({ maxRecords, waitMs, signal });
-      if (!batch) continue;
-      await point('consumer:fetched');
-      const lane = { ...batch.lane, topicId: topicIds.get(batch.lane.topic) ?? '' };
-      const { pass, isDone } = await workOff(how, lane, batch, signal);
-      if (pass.received > 0) {
-        await point('consumer:committed');
-        observe(pass);
+      await slots.take();
+      const batch = signal.aborted ? undefined : await subscription.receive({ maxRecords, waitMs, signal });
+      if (!batch) {
+        slots.giveBack();
+        continue;
       }
-      if (isDone) await settle(subscription, batch.deliveries);
+      const task = workOn(subscription, batch, slots, signal)
+        .catch((error: unknown) => failed.abort(error))
+        .finally(() => {
+          slots.giveBack();
+          underWay.delete(task);
+        });
+      underWay.add(task);
     }
+    await Promise.all(underWay);
+    if (failed.signal.aborted) throw failed.signal.reason;
+  }
+
+  async function workOn(subscription: Subscription, batch: Batch, slots: Slots, signal: AbortSignal): Promise<void> {
+    await point('consumer:fetched');
+    const lane = { ...batch.lane, topicId: topicIds.get(batch.lane.topic) ?? '' };
+    const how = { apply, attempts, onFailure: settings.onFailure, onTrouble, slots };
+    const { pass, isDone } = await workOff(how, lane, batch, signal);
+    await point('consumer:committed');
+    if (pass.received > 0) observe(pass);
+    if (isDone) await settle(subscription, batch.deliveries);
   }
 
   async function settle(subscription: Subscription, deliveries: readonly Delivery[]): Promise<void> {
@@ -175,17 +205,25 @@ export function createConsumer(options: ConsumerOptions): Consumer {
     return undefined;
   }
 
-  async function run(signal: AbortSignal): Promise<void> {
-    const subscription = await subscribe(signal);
-    if (!subscription) return;
-    // Somebody else has closed the subscription: then all of them end, and that is told.
+  /** Until we are stopped, or a lane has to begin anew, or somebody else has closed the subscription. */
+  async function runSubscribed(subscription: Subscription, signal: AbortSignal): Promise<unknown> {
     const closed = new AbortController();
     const ending = AbortSignal.any([signal, closed.signal]);
-    const loops = [...Array.from({ length: workers }, async () => work(subscription, ending)), lookForWishes(ending)];
+    const loops = [work(subscription, ending), lookForWishes(ending)];
     for (const loop of loops) loop.catch(() => closed.abort());
     const [ended] = (await Promise.allSettled(loops)).filter((each) => each.status === 'rejected');
     await subscription.close();
-    if (ended) throw ended.reason;
+    return ended?.reason;
+  }
+
+  async function run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const subscription = await subscribe(signal);
+      const ended = subscription && (await runSubscribed(subscription, signal));
+      // Where lanes begin is chosen when they are assigned, so it subscribes anew.
+      if ((ended as { code?: unknown } | undefined)?.code === 'TP_POSITION_LOST') onTrouble(ended);
+      else if (ended) throw ended;
+    }
   }
 
   return { run };

@@ -18,7 +18,11 @@ test('what is not the message is tried again for as long as it takes, and never 
     withCode('ECONNREFUSED'),
   ]) {
     for (const messages of [1, 500]) {
-      assert.equal(decide(new HandlerError(cause), { messages, failures: 1_000, attempts: 5 }), 'again', cause.message);
+      assert.equal(
+        decide(new HandlerError(cause, true), { messages, failures: 1_000, attempts: 5 }),
+        'again',
+        cause.message,
+      );
     }
   }
   // Outside of the handler it is our own, or the database's.
@@ -28,17 +32,19 @@ test('what is not the message is tried again for as long as it takes, and never 
 
 test('what the handler threw is halved until its message stands alone, and then held', () => {
   for (const cause of [new Error('no'), withCode('23505'), withCode('ENOENT'), undefined, null, 'text', retryable]) {
-    assert.equal(decide(new HandlerError(cause), { messages: 2, failures: 1, attempts: 5 }), 'halve');
+    assert.equal(decide(new HandlerError(cause, false), { messages: 2, failures: 1, attempts: 5 }), 'halve');
   }
   for (const cause of [new Error('no'), withCode('23505'), withCode('ENOENT'), undefined, null, 'text']) {
-    assert.equal(decide(new HandlerError(cause), { messages: 1, failures: 1, attempts: 5 }), 'hold');
+    assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 1, attempts: 5 }), 'hold');
   }
 });
 
 test('what may pass is tried some times first: also what was too slow, which may be the fault of others', () => {
-  for (const cause of [retryable, withCode('57014'), withCode('55P03')]) {
-    assert.equal(decide(new HandlerError(cause), { messages: 1, failures: 4, attempts: 5 }), 'again');
-    assert.equal(decide(new HandlerError(cause), { messages: 1, failures: 5, attempts: 5 }), 'hold');
-    assert.equal(decide(new HandlerError(cause), { messages: 1, failures: 1, attempts: 1 }), 'hold');
+  const unreachable = withCode('ECONNREFUSED'); // A service of its own.
+  const readTimeout = new Error('Query read timeout');
+  for (const cause of [retryable, withCode('57014'), withCode('55P03'), unreachable, readTimeout]) {
+    assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 4, attempts: 5 }), 'again');
+    assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 5, attempts: 5 }), 'hold');
+    assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 1, attempts: 1 }), 'hold');
   }
 });

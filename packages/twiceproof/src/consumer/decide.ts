@@ -1,9 +1,13 @@
 import { failureOf } from '../failure.ts';
 
-/** The handler threw, or what it wrote could not be committed: the message is to blame, and not the database. */
+/** The handler threw, or what it wrote could not be committed: the message is to blame, unless its database is. */
 export class HandlerError extends Error {
-  constructor(cause: unknown) {
+  /** Whether it comes from the transaction that the handler was given, and not from something of its own. */
+  readonly ofDatabase: boolean;
+
+  constructor(cause: unknown, ofDatabase: boolean) {
     super('the handler failed', { cause });
+    this.ofDatabase = ofDatabase;
   }
 }
 
@@ -18,7 +22,7 @@ export function decide(
   error: unknown,
   part: { messages: number; /** Of this part, this one included. */ failures: number; attempts: number },
 ): 'again' | 'halve' | 'hold' {
-  if (!(error instanceof HandlerError) || isElsewhere(error.cause)) return 'again';
+  if (!(error instanceof HandlerError) || (error.ofDatabase && isElsewhere(error.cause))) return 'again';
   if (part.messages > 1) return 'halve';
   return mayPass(error.cause) && part.failures < part.attempts ? 'again' : 'hold';
 }
@@ -26,15 +30,22 @@ export function decide(
 /** The database, the network or another transaction: nothing that the message could help. */
 export function isElsewhere(error: unknown): boolean {
   const code = codeOf(error);
-  if (isTooSlow.has(code)) return false;
+  if (isTooSlow(error)) return false;
   return failureOf(error) !== 'unexpected' || code === '40001' || code === '40P01' || code === 'TP_INBOX_EXPIRED';
 }
 
 /** A statement ran out of time, or did not get its lock: perhaps because of others, and perhaps always with this message. */
-const isTooSlow: ReadonlySet<unknown> = new Set(['57014', '55P03']);
+function isTooSlow(error: unknown): boolean {
+  const message = String((error as { message?: unknown } | null | undefined)?.message);
+  return (
+    ['57014', '55P03', 'TP_HANDLER_SLOW'].includes(String(codeOf(error))) || message.startsWith('Query read timeout')
+  );
+}
 
+/** Also a service of its own that cannot be reached: that may be always so with this message. */
 function mayPass(error: unknown): boolean {
-  return isTooSlow.has(codeOf(error)) || (error as { retryable?: unknown } | null | undefined)?.retryable === true;
+  const { retryable } = (error ?? {}) as { retryable?: unknown };
+  return isTooSlow(error) || retryable === true || failureOf(error) === 'unavailable';
 }
 
 function codeOf(error: unknown): unknown {

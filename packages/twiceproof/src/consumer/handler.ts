@@ -1,4 +1,6 @@
 import type { Tx } from '../tx.ts';
+import { setTimeout as delay } from 'node:timers/promises';
+import { TwiceproofError } from '../errors.ts';
 import type { ReceivedMessage } from '../wire.ts';
 
 /**
@@ -9,7 +11,8 @@ import type { ReceivedMessage } from '../wire.ts';
  * Messages come in the order of their lane. One that throws is found by halving its batch; what it threw decides:
  *
  * - the database is away, or another transaction was in the way: all of it is tried again, for as long as it takes
- * - an error whose `retryable` is true: it is tried again, `attempts` times, and then held
+ * - an error whose `retryable` is true, a service of its own that cannot be reached, or it took too long: it is tried
+ *   again, `attempts` times, and then held
  * - anything else: the message is held
  */
 export type Handler = HandlerOfEach | HandlerOfSets;
@@ -28,4 +31,48 @@ export async function runHandler(handler: Handler, tx: Tx, messages: readonly Re
   if (messages.length === 0) return;
   if ('set' in handler) return handler.set(tx, messages);
   for (const message of messages) await handler.each(tx, message);
+}
+
+/**
+ * A handler that does not come back is left where it is: its transaction is rolled back, and whatever it still sends
+ * through its `tx` is refused.
+ */
+export async function runHandlerInTime(
+  handler: Handler,
+  tx: Tx,
+  messages: readonly ReceivedMessage[],
+  timeoutMs: number,
+): Promise<void> {
+  const timer = new AbortController();
+  const late = delay(timeoutMs, 'late' as const, { signal: timer.signal });
+  late.catch(() => {});
+  try {
+    const running = runHandler(handler, tx, messages);
+    running.catch(() => {});
+    if ((await Promise.race([running, late])) !== 'late') return;
+    throw new TwiceproofError('TP_HANDLER_SLOW', `${messages.length} messages took more than ${timeoutMs} ms`);
+  } finally {
+    timer.abort();
+  }
+}
+
+/** `isOurs` tells of an error whether it came from this transaction. */
+export function watchTx(tx: Tx): { tx: Tx; isOurs(error: unknown): boolean } {
+  const seen = new WeakSet<object>();
+  const watched: Tx = {
+    ...tx,
+    query: async (text, values) => {
+      try {
+        return await tx.query(text, values);
+      } catch (error) {
+        if (typeof error === 'object' && error !== null) seen.add(error);
+        throw error;
+      }
+    },
+  };
+  const isOurs = (error: unknown): boolean => {
+    if (typeof error !== 'object' || error === null) return false;
+    return seen.has(error) || isOurs((error as { cause?: unknown }).cause);
+  };
+  return { tx: watched, isOurs };
 }

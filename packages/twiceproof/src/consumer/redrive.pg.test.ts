@@ -26,7 +26,7 @@ const inbox = createInbox();
 const signal = new AbortController().signal;
 
 beforeEach(async () => {
-  await pool.query('TRUNCATE twiceproof.held, twiceproof.late_settled, effects');
+  await pool.query('TRUNCATE twiceproof.held, twiceproof.held_settled, effects');
 });
 
 /** As it came: `a1` is the first of aggregate `a`. */
@@ -64,7 +64,13 @@ async function redrive(effect: Effect = write): Promise<number> {
   const each = async (tx: Tx, { payload }: { payload: Uint8Array }): Promise<void> => {
     await effect(tx, Buffer.from(payload).toString());
   };
-  return createRedrive({ pool, consumer: 'c', handler: { each }, idleTimeoutMs: 5_000 }).asked(signal);
+  return createRedrive({
+    pool,
+    consumer: 'c',
+    handler: { each },
+    handlerTimeoutMs: 10_000,
+    idleTimeoutMs: 5_000,
+  }).asked(signal);
 }
 
 test('only what was asked for is run, and then it is not held any more', async () => {

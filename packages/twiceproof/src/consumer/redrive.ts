@@ -8,7 +8,7 @@ import { transaction, type Pool } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
 import { fromDelivery, type ReceivedMessage } from '../wire.ts';
 import { isElsewhere } from './decide.ts';
-import { runHandler, type Handler } from './handler.ts';
+import { runHandlerInTime, type Handler } from './handler.ts';
 
 export interface RedriveOptions {
   pool: Pool;
@@ -16,6 +16,7 @@ export interface RedriveOptions {
   consumer: string;
   handler: Handler;
   idleTimeoutMs: number;
+  handlerTimeoutMs: number;
 }
 
 export interface Redrive {
@@ -30,7 +31,8 @@ export interface Redrive {
  * Runs the handler for messages that are held. Never by publishing them again: each in one transaction that begins by
  * deleting the held row. Of two that do this one finds the row, and if it dies, the row is there again.
  */
-export function createRedrive({ pool, schema, consumer, handler, idleTimeoutMs }: RedriveOptions): Redrive {
+export function createRedrive(options: RedriveOptions): Redrive {
+  const { pool, schema, consumer, handler, idleTimeoutMs, handlerTimeoutMs } = options;
   const held = createHeld({ schema });
   const inbox = createInbox({ schema });
   const localSettings = { idle_in_transaction_session_timeout: `${Math.round(idleTimeoutMs)}ms` };
@@ -39,15 +41,22 @@ export function createRedrive({ pool, schema, consumer, handler, idleTimeoutMs }
     const rows = await onConnection((tx) => held.asked(tx, consumer));
     const released = new Set<string>();
     let settled = 0;
+    let trouble: { error: unknown } | undefined;
     for (const { seq, asked: wish, aggregateId } of rows) {
       if (signal.aborted) break;
-      if (wish === 'redrive' || aggregateId === undefined) {
-        if (await attempt((tx) => held.take(tx, seq))) settled += 1;
-      } else if (!released.has(aggregateId)) {
-        released.add(aggregateId);
-        settled += await release(aggregateId, signal);
+      try {
+        if (wish === 'redrive' || aggregateId === undefined) {
+          if (await attempt((tx) => held.take(tx, seq))) settled += 1;
+        } else if (!released.has(aggregateId)) {
+          released.add(aggregateId);
+          settled += await release(aggregateId, signal);
+        }
+      } catch (error) {
+        // This wish stands; the others are not to wait for it.
+        trouble ??= { error };
       }
     }
+    if (trouble) throw trouble.error;
     return settled;
   }
 
@@ -88,7 +97,8 @@ export function createRedrive({ pool, schema, consumer, handler, idleTimeoutMs }
     const message = fromDelivery(row.delivery);
     if ('problem' in message) throw notRedriven(message.problem);
     await requireFirstOfKey(tx, row);
-    if (await isToRun(tx, row, message)) await onItsOwnConnection(pool, async () => runHandler(handler, tx, [message]));
+    if (!(await isToRun(tx, row, message))) return;
+    await onItsOwnConnection(pool, async () => runHandlerInTime(handler, tx, [message], handlerTimeoutMs));
   }
 
   /** One behind another would overtake it. */
@@ -100,9 +110,9 @@ export function createRedrive({ pool, schema, consumer, handler, idleTimeoutMs }
 
   /** Whether nobody has run it: of what has no inbox row the inbox is asked now. */
   async function isToRun(tx: Tx, { kind }: HeldRow, message: ReceivedMessage): Promise<boolean> {
-    // Their inbox row was written when they were held, and nobody ran them.
-    if (kind === 'parked' || kind === 'dead' || kind === 'altered') return true;
     const [id, content] = [message.id, contentHash(message)];
+    // Their inbox row was written when they were held, and nobody ran them. It may be forgotten by the time they come again.
+    if (kind === 'parked' || kind === 'dead' || kind === 'altered') return held.settled(tx, { consumer, id, content });
     const remembered = await inbox.accept(tx, { consumer, id, content });
     const verdict = remembered === 'late' ? await held.settleLate(tx, { consumer, id, content }) : remembered;
     if (verdict === 'first' || verdict === 'duplicate') return verdict === 'first';

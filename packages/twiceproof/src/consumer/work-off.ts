@@ -5,6 +5,7 @@ import type { KnownLane } from '../inbox/position.ts';
 import type { Batch, Lane } from '../transport.ts';
 import type { Applied, Part } from './apply.ts';
 import { decide, HandlerError } from './decide.ts';
+import type { Slots } from './slots.ts';
 
 /** What came of one batch, after its commits. */
 export interface ConsumerPass {
@@ -28,6 +29,8 @@ export interface WorkOffOptions {
   attempts: number;
   onFailure: 'park' | 'dead-letter';
   onTrouble?: ((error: unknown) => void) | undefined;
+  /** Given back while it waits, so that a lane that cannot go on keeps no other from going on. */
+  slots: Slots;
 }
 
 const firstPauseMs = 50;
@@ -35,11 +38,11 @@ const longestPauseMs = 5_000;
 
 /**
  * Works a batch off, in one transaction if nothing fails. Otherwise in parts, in their order and each committed before the
- * next: see `decide`. Until it is done, or the lane is not ours any more; as long as the database is away, it waits here.
+ * next: see `decide`. It throws only where its lane has to begin anew. Until it is done, or the lane is not ours any more; as long as the database is away, it waits here.
  * When we are to stop, what is under way is finished, and nothing is tried again.
  */
 export async function workOff(
-  { apply, attempts, onFailure, onTrouble }: WorkOffOptions,
+  { apply, attempts, onFailure, onTrouble, slots }: WorkOffOptions,
   lane: KnownLane,
   { deliveries, signal }: Batch,
   stopping: AbortSignal,
@@ -57,6 +60,7 @@ export async function workOff(
       failures = 0;
       failed = undefined;
     } catch (error) {
+      if ((error as { code?: unknown } | undefined)?.code === 'TP_POSITION_LOST') throw error;
       failures += 1;
       const next = signal.aborted ? 'again' : decide(error, { messages: part.length, failures, attempts });
       const cause = error instanceof HandlerError ? error.cause : error;
@@ -70,7 +74,9 @@ export async function workOff(
         failed = { kind: onFailure === 'park' ? 'parked' : 'dead', reason };
       } else {
         if (!signal.aborted) onTrouble?.(cause);
+        slots.giveBack();
         await pause(failures, AbortSignal.any([signal, stopping]));
+        await slots.take();
         if (signal.aborted || stopping.aborted) break;
       }
     }

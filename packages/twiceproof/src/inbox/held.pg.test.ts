@@ -16,7 +16,7 @@ await migrate(pool);
 const held = createHeld();
 
 beforeEach(async () => {
-  await pool.query('TRUNCATE twiceproof.held, twiceproof.late_settled RESTART IDENTITY');
+  await pool.query('TRUNCATE twiceproof.held, twiceproof.held_settled RESTART IDENTITY');
 });
 
 async function inTransaction<T>(work: (tx: Tx) => Promise<T>): Promise<T> {
@@ -168,6 +168,17 @@ test('a late one that was settled is not held again; one with its id and other c
   assert.equal((await hold(late)).length, 0);
   assert.equal((await hold({ ...late, content: 1n })).length, 1);
   assert.equal((await inTransaction((tx) => held.hold(tx, 'other', [late]))).length, 1);
+});
+
+test('a message is held once, whatever the inbox still knows of it, and not again once it was run or dropped', async () => {
+  for (const kind of ['parked', 'dead', 'altered'] as const) {
+    const message = toHold(kind, 'a1');
+    const [seq] = await hold(message);
+    assert.deepEqual(await hold({ ...message, kind: 'late' }), [], 'its inbox row was forgotten');
+    const again = await inTransaction(async (tx) => held.settled(tx, (await held.take(tx, seq!))!));
+    assert.equal(again, true);
+    assert.deepEqual(await hold({ ...message, kind: 'late' }, { ...message, kind: 'altered' }), []);
+  }
 });
 
 test('lists and counts', async () => {

@@ -53,6 +53,8 @@ export interface Held {
   takeFirstOfKey(tx: Tx, consumer: string, aggregateId: string): Promise<HeldRow | undefined>;
   /** Its handler has failed again (and with it the transaction that took it): it stays, with this reason. No wish is left. */
   keep(tx: Tx, row: Pick<HeldRow, 'seq' | 'consumer' | 'aggregateId'>, reason: string): Promise<void>;
+  /** It is run or dropped on purpose, and is not held again if it comes again. False if that was so before. */
+  settled(tx: Tx, message: { consumer: string; id?: MessageId | undefined; content: bigint }): Promise<boolean>;
   /** A late message is run or dropped on purpose; `duplicate` or `altered` if one of its id was before. */
   settleLate(
     tx: Tx,
@@ -81,7 +83,7 @@ const askedInPass = 100;
 
 export function createHeld(options: InboxOptions = {}): Held {
   const table = `${quotedSchema(options.schema)}.held`;
-  const settled = `${quotedSchema(options.schema)}.late_settled`;
+  const settledTable = `${quotedSchema(options.schema)}.held_settled`;
   const columns = `seq::text AS seq, consumer, kind, aggregate_id, msg_id, content_hash::text AS content, topic, topic_id,
     partition, record_offset::text AS record_offset, record_key, record_headers, record_value, reason, held_at, asked`;
 
@@ -96,8 +98,8 @@ export function createHeld(options: InboxOptions = {}): Held {
        FROM unnest($2::text[], $3::text[], $4::uuid[], $5::bigint[], $6::text[], $7::text[], $8::int[], $9::bigint[],
          $10::bytea[], $11::json[], $12::bytea[], $13::text[]) WITH ORDINALITY AS m (kind, aggregate_id, msg_id, content,
          topic, topic_id, partition, record_offset, record_key, record_headers, record_value, reason, n)
-       WHERE kind <> 'late' OR NOT EXISTS (
-         SELECT FROM ${settled} s WHERE s.msg_id = m.msg_id AND s.consumer = $1 AND s.content_hash = m.content)
+       WHERE kind NOT IN ('late', 'altered') OR NOT EXISTS (
+         SELECT FROM ${settledTable} s WHERE s.msg_id = m.msg_id AND s.consumer = $1 AND s.content_hash = m.content)
        ORDER BY n ON CONFLICT DO NOTHING
        RETURNING ${columns}`,
       [
@@ -122,11 +124,12 @@ export function createHeld(options: InboxOptions = {}): Held {
   async function blockedKeys(tx: Tx, consumer: string, keys: readonly string[]): Promise<Set<string>> {
     if (keys.length === 0) return new Set();
     const { rows } = await tx.query(
-      `SELECT aggregate_id FROM ${table} WHERE consumer = $1 AND aggregate_id = ANY ($2) AND blocks_key
-       ORDER BY seq FOR SHARE`,
+      `SELECT key FROM unnest($2::text[]) AS key CROSS JOIN LATERAL (
+         SELECT FROM ${table} WHERE consumer = $1 AND aggregate_id = key AND blocks_key ORDER BY seq LIMIT 1 FOR SHARE
+       ) AS first`,
       [consumer, keys.map(withoutNul)],
     );
-    const found = new Set(rows.map((row) => String(row['aggregate_id'])));
+    const found = new Set(rows.map((row) => String(row['key'])));
     return new Set(keys.filter((key) => found.has(withoutNul(key))));
   }
 
@@ -139,7 +142,7 @@ export function createHeld(options: InboxOptions = {}): Held {
     // Locked first and deleted then: whoever waited for the lock finds out here that the row is gone.
     const { rows } = await tx.query(
       `SELECT seq::text AS seq FROM ${table} WHERE consumer = $1 AND aggregate_id = $2 AND blocks_key
-       ORDER BY held.seq FOR UPDATE`,
+       ORDER BY held.seq LIMIT 1 FOR UPDATE`,
       [consumer, withoutNul(aggregateId)],
     );
     return rows[0] && take(tx, BigInt(String(rows[0]['seq'])));
@@ -157,15 +160,23 @@ export function createHeld(options: InboxOptions = {}): Held {
     );
   }
 
+  async function settled(
+    tx: Tx,
+    { consumer, id, content }: { consumer: string; id?: MessageId | undefined; content: bigint },
+  ): Promise<boolean> {
+    if (id === undefined) return true;
+    const text = `INSERT INTO ${settledTable} (msg_id, consumer, content_hash) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`;
+    return (await tx.query(text, [id, consumer, String(content)])).rowCount === 1;
+  }
+
   async function settleLate(
     tx: Tx,
     { consumer, id, content }: { consumer: string; id: MessageId; content: bigint },
   ): Promise<'first' | 'duplicate' | 'altered'> {
-    const insert = `INSERT INTO ${settled} (msg_id, consumer, content_hash) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`;
-    if ((await tx.query(insert, [id, consumer, String(content)])).rowCount === 1) return 'first';
-    const known = `SELECT content_hash::text AS content FROM ${settled} WHERE msg_id = $1 AND consumer = $2`;
-    const { rows } = await tx.query(known, [id, consumer]);
-    return rows[0]?.['content'] === String(content) ? 'duplicate' : 'altered';
+    const known = `SELECT content_hash::text AS content FROM ${settledTable} WHERE msg_id = $1 AND consumer = $2`;
+    const contents = (await tx.query(known, [id, consumer])).rows.map((row) => row['content']);
+    if (contents.length > 0) return contents.includes(String(content)) ? 'duplicate' : 'altered';
+    return (await settled(tx, { consumer, id, content })) ? 'first' : 'duplicate';
   }
 
   async function list(tx: Tx, filter: HeldFilter = {}): Promise<HeldRow[]> {
@@ -203,7 +214,7 @@ export function createHeld(options: InboxOptions = {}): Held {
     return new Map(rows.map((row) => [row['kind'] as HeldKind, Number(row['count'])]));
   }
 
-  return { hold, blockedKeys, take, takeFirstOfKey, keep, settleLate, list, ask, asked, counts };
+  return { hold, blockedKeys, take, takeFirstOfKey, keep, settled, settleLate, list, ask, asked, counts };
 }
 
 /** Over all bytes of a record, for what cannot be read any further. */

@@ -8,20 +8,29 @@ export interface KnownLane extends Lane {
   topicId: string;
 }
 
-/** Not the greater of two: whoever comes late and sets it back costs duplicates only, and a greater one could be wrong. */
+/**
+ * Not the greater of two: whoever comes late and sets it back costs duplicates only, and a greater one could be wrong.
+ * Answers what stood there before.
+ */
 export async function writePosition(
   tx: Tx,
   consumer: string,
   { topic, topicId, partition, next }: KnownLane & { next: bigint },
   schemaName?: string,
-): Promise<void> {
-  await tx.query(
-    `INSERT INTO ${quotedSchema(schemaName)}.inbox_position (consumer, topic_id, partition, topic, next_offset)
-     VALUES ($1, $2, $3, $4, $5)
-     ON CONFLICT (consumer, topic_id, partition)
-     DO UPDATE SET next_offset = excluded.next_offset, updated_at = clock_timestamp()`,
+): Promise<bigint | undefined> {
+  const table = `${quotedSchema(schemaName)}.inbox_position`;
+  const { rows } = await tx.query(
+    `WITH before AS MATERIALIZED (
+       SELECT next_offset FROM ${table} WHERE consumer = $1 AND topic_id = $2 AND partition = $3 FOR UPDATE),
+     written AS (
+       INSERT INTO ${table} (consumer, topic_id, partition, topic, next_offset)
+       SELECT $1, $2, $3, $4, $5::bigint WHERE (SELECT count(*) FROM before) >= 0
+       ON CONFLICT (consumer, topic_id, partition)
+       DO UPDATE SET next_offset = excluded.next_offset, updated_at = clock_timestamp())
+     SELECT next_offset::text AS next FROM before`,
     [consumer, topicId, partition, topic, String(next)],
   );
+  return rows[0] && BigInt(rows[0]['next'] as string);
 }
 
 /** At the same index; undefined where nothing was ever processed, or only of another topic of that name. */

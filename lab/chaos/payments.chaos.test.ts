@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { after, describe, it, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sends } from '../proxy/fault.ts';
+import type { Supervised } from '../supervisor/process.ts';
 import { append } from './writers.ts';
 import { paymentsTrial } from './payments-trial.ts';
 import { openRelayWorld } from './relay-world.ts';
@@ -104,12 +105,26 @@ test('the four causes of duplicates together, with duplicates injected on top', 
         stormy.signal('SIGTERM');
         await stormy.exited;
         await world.admin.rewindGroup(topic, topic, 3);
-        await start('after-the-seek', { args: ['--dup-rate=0.05', '--seed=2'] });
+        const after = await start('after-the-seek', { args: ['--dup-rate=0.05', '--seed=2'] });
+        await replayed(after);
       };
     },
     { orders: 400 },
   );
 });
+
+/** The seek must have been one: what was processed before has come again, and was a duplicate. */
+async function replayed(payments: Supervised): Promise<void> {
+  const { admin } = await payments.firstJsonLine<{ admin: string }>();
+  const deadline = performance.now() + 60_000;
+  for (;;) {
+    const page = await (await fetch(`${admin}/metrics`)).text();
+    const found = /^payments_messages_total\{verdict="duplicate"\} (\d+)$/m.exec(page)?.[1];
+    if (Number(found ?? 0) >= 500) return;
+    assert.ok(performance.now() < deadline, `${found ?? 'no'} duplicates came after the seek`);
+    await delay(50);
+  }
+}
 
 test('Postgres is killed and restarted', async () => {
   await paymentsTrial(world, async ({ start, role }) => {

@@ -16,7 +16,7 @@ export interface PollSourceOptions {
   pool: Pool;
   /** Defaults to `twiceproof`. */
   schema?: string;
-  /** How often a shard is looked at, unless whole batches wait there. A look takes no lock and no transaction id. Defaults to 20. */
+  /** How often to look when there was nothing. A look takes no lock and no transaction id. Defaults to 10. */
   pollIntervalMs?: number;
   times?: Partial<RelayTimes>;
   /** As at the edge: say false behind a pooler that does not carry the names of statements along. Defaults to true. */
@@ -33,7 +33,7 @@ export interface PollSourceOptions {
 
 /** Another shard that got something waits this long at most beside one that has many pages. */
 const lookAtLeastEveryMs = 100;
-const defaults = { pollIntervalMs: 20, named: true, maxListed: 200_000, maxBytes: 16_777_216 };
+const defaults = { pollIntervalMs: 10, named: true, maxListed: 200_000, maxBytes: 16_777_216 };
 
 /**
  * Reads the outbox as a log, by the difference of snapshots: a pass publishes everything that is visible in a snapshot of
@@ -55,7 +55,6 @@ export function createPollSource(options: PollSourceOptions): Source {
   const pages = createPages({ schema, maxListed, maxBytes, run });
   /** What was found at the last look is as good as new for a moment, while whole pages come: there is more behind them. */
   let found: { shards: number[]; atMs: number } | undefined;
-  const restUntil = new Map<number, number>();
   let watchedAt = performance.now();
 
   async function next({
@@ -66,32 +65,15 @@ export function createPollSource(options: PollSourceOptions): Source {
     const deadline = performance.now() + waitMs;
     while (!signal.aborted) {
       await watch();
-      const withWork = await look();
-      const shards = withWork.filter((shard) => restMsOf(shard) <= 0);
-      if (withWork.length > shards.length && shards.length === 0) {
-        found = undefined;
-        await pause(Math.min(...withWork.map(restMsOf)), signal);
-        continue;
-      }
+      const shards = await look();
       const batch = shards.length > 0 ? await take(shards, maxMessages) : undefined;
       if (batch === undefined || batch === 'again' || batch.messages.length < maxMessages) found = undefined;
       if (batch === 'again') continue;
       if (batch || performance.now() >= deadline) return batch;
-      await pause(pollIntervalMs * (0.75 + Math.random() / 2), signal);
+      const pauseMs = pollIntervalMs * (0.75 + Math.random() / 2);
+      await (options.wakeUps?.wait(pauseMs, signal) ?? delay(pauseMs, undefined, { signal }).catch(() => {}));
     }
     return undefined;
-  }
-
-  async function pause(ms: number, signal: AbortSignal): Promise<void> {
-    await (options.wakeUps?.wait(ms, signal) ?? delay(ms, undefined, { signal }).catch(() => {}));
-  }
-
-  /**
-   * Also while rows trickle in, a shard is read once in an interval: a batch of a few rows costs the brokers nearly as much
-   * as one of hundreds. Not while whole pages come.
-   */
-  function restMsOf(shard: number): number {
-    return options.wakeUps ? 0 : (restUntil.get(shard) ?? 0) - performance.now();
   }
 
   async function look(): Promise<number[]> {
@@ -111,9 +93,7 @@ export function createPollSource(options: PollSourceOptions): Source {
         client.release();
         return undefined;
       }
-      const page = await pages.take(client, cursor, maxMessages);
-      restUntil.set(cursor.shard, page.isLast && page.rows.length > 0 ? performance.now() + pollIntervalMs : 0);
-      batch = createBatch({ client, schema, cursor, page });
+      batch = createBatch({ client, schema, cursor, page: await pages.take(client, cursor, maxMessages) });
     } catch (error) {
       await giveUp(client, error);
       throw error;

@@ -105,8 +105,8 @@ test('the four causes of duplicates together, with duplicates injected on top', 
         stormy.signal('SIGTERM');
         await stormy.exited;
         await world.admin.rewindGroup(topic, topic, 3);
-        const after = await start('after-the-seek', { args: ['--dup-rate=0.05', '--seed=2'] });
-        await replayed(after);
+        const successor = await start('after-the-seek', { args: ['--dup-rate=0.05', '--seed=2'] });
+        await replayed(successor);
       };
     },
     { orders: 400 },

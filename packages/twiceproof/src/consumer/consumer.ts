@@ -206,14 +206,15 @@ export function createConsumer(options: ConsumerOptions): Consumer {
   }
 
   /** Until we are stopped, or a lane has to begin anew, or somebody else has closed the subscription. */
-  async function runSubscribed(subscription: Subscription, signal: AbortSignal): Promise<unknown> {
+  async function runSubscribed(subscription: Subscription, signal: AbortSignal): Promise<Error | undefined> {
     const closed = new AbortController();
     const ending = AbortSignal.any([signal, closed.signal]);
     const loops = [work(subscription, ending), lookForWishes(ending)];
     for (const loop of loops) loop.catch(() => closed.abort());
     const [ended] = (await Promise.allSettled(loops)).filter((each) => each.status === 'rejected');
     await subscription.close();
-    return ended?.reason;
+    const reason: unknown = ended?.reason;
+    return reason === undefined || reason instanceof Error ? reason : new Error(String(reason));
   }
 
   async function run(signal: AbortSignal): Promise<void> {
@@ -221,7 +222,7 @@ export function createConsumer(options: ConsumerOptions): Consumer {
       const subscription = await subscribe(signal);
       const ended = subscription && (await runSubscribed(subscription, signal));
       // Where lanes begin is chosen when they are assigned, so it subscribes anew.
-      if ((ended as { code?: unknown } | undefined)?.code === 'TP_POSITION_LOST') onTrouble(ended);
+      if (ended instanceof TwiceproofError && ended.code === 'TP_POSITION_LOST') onTrouble(ended);
       else if (ended) throw ended;
     }
   }

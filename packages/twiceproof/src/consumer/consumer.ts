@@ -214,7 +214,9 @@ export function createConsumer(options: ConsumerOptions): Consumer {
     const [ended] = (await Promise.allSettled(loops)).filter((each) => each.status === 'rejected');
     await subscription.close();
     const reason: unknown = ended?.reason;
-    return reason === undefined || reason instanceof Error ? reason : new Error('the consumer ended', { cause: reason });
+    return reason === undefined || reason instanceof Error
+      ? reason
+      : new Error('the consumer ended', { cause: reason });
   }
 
   async function run(signal: AbortSignal): Promise<void> {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -18,7 +18,8 @@ const client = new pg.Client(url);
 await client.connect();
 after(async () => client.end());
 // Inside the repository, so that `twiceproof` is found.
-const folder = mkdtempSync(join(root, 'tools/.readme-'));
+mkdirSync(join(root, '.twiceproof'), { recursive: true });
+const folder = mkdtempSync(join(root, '.twiceproof/readme-'));
 after(() => rmSync(folder, { recursive: true }));
 const ours = ['--conditions=twiceproof-source'];
 

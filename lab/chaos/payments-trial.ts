@@ -104,7 +104,7 @@ async function written({ database }: RelayWorld, topic: string): Promise<number>
   return rows[0]!.count;
 }
 
-async function untilProcessed({ database, lab: _ }: RelayWorld, topic: string, atLeast: number): Promise<void> {
+async function untilProcessed({ database }: RelayWorld, topic: string, atLeast: number): Promise<void> {
   const deadline = performance.now() + drainedWithinMs;
   for (;;) {
     const { rows } = await database

@@ -27,7 +27,7 @@ export interface HandlerOfSets {
   set(tx: Tx, messages: readonly ReceivedMessage[]): Promise<void>;
 }
 
-export async function runHandler(handler: Handler, tx: Tx, messages: readonly ReceivedMessage[]): Promise<void> {
+async function runHandler(handler: Handler, tx: Tx, messages: readonly ReceivedMessage[]): Promise<void> {
   if (messages.length === 0) return;
   if ('set' in handler) return handler.set(tx, messages);
   for (const message of messages) await handler.each(tx, message);

@@ -33,6 +33,13 @@ export interface PollSourceOptions {
 
 /** Another shard that got something waits this long at most beside one that has many pages. */
 const lookAtLeastEveryMs = 100;
+interface Found {
+  shards: number[];
+  /** See `Cursor`. What comes between the look and the snapshot of the lock, a moment later, is not in it. */
+  hasLarge: boolean;
+  atMs: number;
+}
+
 const defaults = { pollIntervalMs: 10, named: true, maxListed: 200_000, maxBytes: 16_777_216 };
 
 /**
@@ -54,7 +61,7 @@ export function createPollSource(options: PollSourceOptions): Source {
   const schema = quotedSchema(options.schema);
   const pages = createPages({ schema, maxListed, maxBytes, run });
   /** What was found at the last look is as good as new for a moment, while whole pages come: there is more behind them. */
-  let found: { shards: number[]; atMs: number } | undefined;
+  let found: Found | undefined;
   let watchedAt = performance.now();
 
   async function next({
@@ -65,8 +72,8 @@ export function createPollSource(options: PollSourceOptions): Source {
     const deadline = performance.now() + waitMs;
     while (!signal.aborted) {
       await watch();
-      const shards = await look();
-      const batch = shards.length > 0 ? await take(shards, maxMessages) : undefined;
+      const work = await look();
+      const batch = work.shards.length > 0 ? await take(work, maxMessages) : undefined;
       if (batch === undefined || batch === 'again' || batch.messages.length < maxMessages) found = undefined;
       if (batch === 'again') continue;
       if (batch || performance.now() >= deadline) return batch;
@@ -76,18 +83,19 @@ export function createPollSource(options: PollSourceOptions): Source {
     return undefined;
   }
 
-  async function look(): Promise<number[]> {
-    if (found && performance.now() - found.atMs < lookAtLeastEveryMs) return found.shards;
+  async function look(): Promise<Found> {
+    if (found && performance.now() - found.atMs < lookAtLeastEveryMs) return found;
     const { rows } = await onConnection((client) => run(client, 'look', shardsWithWork(schema), []));
-    found = { shards: rows.map((row) => Number(row['shard'])), atMs: performance.now() };
-    return found.shards;
+    const shards = rows.map((row) => Number(row['shard']));
+    found = { shards, hasLarge: rows[0]?.['has_large'] === true, atMs: performance.now() };
+    return found;
   }
 
-  async function take(shards: readonly number[], maxMessages: number): Promise<SourceBatch | 'again' | undefined> {
+  async function take(work: Found, maxMessages: number): Promise<SourceBatch | 'again' | undefined> {
     const client = await connectQuietly(pool);
     let batch: SourceBatch;
     try {
-      const cursor = await lock(client, shards);
+      const cursor = await lock(client, work);
       if (!cursor) {
         await client.query('ROLLBACK');
         client.release();
@@ -104,7 +112,7 @@ export function createPollSource(options: PollSourceOptions): Source {
     return 'again';
   }
 
-  async function lock(client: PoolClient, shards: readonly number[]): Promise<Cursor | undefined> {
+  async function lock(client: PoolClient, { shards, hasLarge }: Found): Promise<Cursor | undefined> {
     const results = await client.query(beginAndLock(schema, shards, times.idleTimeoutMs));
     const [, , locked, clock] = results as unknown as QueryResult[];
     const row = locked?.rows[0];
@@ -118,7 +126,7 @@ export function createPollSource(options: PollSourceOptions): Source {
       lastId: BigInt(String(row['last_id'])),
       windowDone: Number(row['window_done']),
       hasParked: clock?.rows[0]?.['has_parked'] === true,
-      hasLarge: clock?.rows[0]?.['has_large'] === true,
+      hasLarge,
     };
   }
 

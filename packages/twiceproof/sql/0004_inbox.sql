@@ -62,6 +62,8 @@ CREATE TABLE :"schema".held (
 );
 
 CREATE INDEX held_key ON :"schema".held (consumer, aggregate_id, seq);
+-- Whether there are any is asked with each batch.
+CREATE INDEX held_blocks ON :"schema".held (consumer) WHERE blocks_key;
 CREATE INDEX held_asked ON :"schema".held (consumer, seq) WHERE asked IS NOT NULL;
 -- A message is held once, however often it comes and whatever the inbox still knows of it. The content is a part of it: an
 -- offset can be given again by a broker that has lost its end, and what is another message must not be taken for this one.

@@ -29,6 +29,7 @@ TABLE held
   held_kind_check CHECK ((kind = ANY (ARRAY['parked'::text, 'dead'::text, 'late'::text, 'future'::text, 'altered'::text, 'unreadable'::text])))
   held_pkey PRIMARY KEY (seq)
 CREATE INDEX held_asked ON :schema.held USING btree (consumer, seq) WHERE (asked IS NOT NULL)
+CREATE INDEX held_blocks ON :schema.held USING btree (consumer) WHERE blocks_key
 CREATE INDEX held_key ON :schema.held USING btree (consumer, aggregate_id, seq)
 CREATE UNIQUE INDEX held_message ON :schema.held USING btree (consumer, msg_id, content_hash) WHERE (msg_id IS NOT NULL)
 CREATE UNIQUE INDEX held_pkey ON :schema.held USING btree (seq)

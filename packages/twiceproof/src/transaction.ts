@@ -1,5 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { connectQuietly, durableCommit, isPassing, isServerError, type Pool, type PoolClient } from './connection.ts';
+import {
+  connectQuietly,
+  durableCommit,
+  isPassing,
+  isServerError,
+  type Pool,
+  type PoolClient,
+  type QueryResult,
+} from './connection.ts';
 import { withDefaults } from './defaults.ts';
 import { TwiceproofError } from './errors.ts';
 import { point } from './points.ts';
@@ -71,8 +79,7 @@ async function attemptOnce<T>(
   let ended = false;
   let commitSent: { id: TransactionId; value: T } | undefined;
   try {
-    await client.query(`BEGIN ISOLATION LEVEL ${settings.isolation}`);
-    const id = await enter(client, settings.localSettings);
+    const id = await begin(client, settings);
     const tx: Tx & KnowsItsState = {
       query: async (text, values) => {
         // By then the connection is somebody else's.
@@ -115,15 +122,26 @@ interface TransactionId {
  */
 const life = `concat(pg_postmaster_start_time(), ' ', pg_stat_get_bgwriter_stat_reset_time())`;
 
-/** Answers the transaction's id: it must be known before COMMIT, because we ask by it if the answer to that is lost. */
-async function enter(client: PoolClient, localSettings: Readonly<Record<string, string>>): Promise<TransactionId> {
-  const names = Object.keys(localSettings);
-  const settings = names.map((_, n) => `, set_config($${2 * n + 1}, $${2 * n + 2}, true)`).join('');
-  const { rows } = await client.query(
-    `SELECT pg_current_xact_id()::text AS xid, ${life} AS life, ${durableCommit}${settings}`,
-    names.flatMap((name) => [name, localSettings[name]]),
+/**
+ * Answers the transaction's id: it must be known before COMMIT, because we ask by it if the answer to that is lost. One
+ * round trip, hence no parameters.
+ */
+async function begin(
+  client: PoolClient,
+  { isolation, localSettings }: Pick<Required<TransactionOptions>, 'isolation' | 'localSettings'>,
+): Promise<TransactionId> {
+  const settings = Object.entries(localSettings).map(
+    ([name, value]) => `, set_config(${literal(name)}, ${literal(value)}, true)`,
   );
-  return { xid: String(rows[0]?.['xid']), life: String(rows[0]?.['life']) };
+  const results = await client.query(`BEGIN ISOLATION LEVEL ${isolation};
+    SELECT pg_current_xact_id()::text AS xid, ${life} AS life, ${durableCommit}${settings.join('')}`);
+  const row = (results as unknown as QueryResult[])[1]?.rows[0];
+  return { xid: String(row?.['xid']), life: String(row?.['life']) };
+}
+
+/** The same whether the server takes backslashes literally or not. */
+function literal(text: string): string {
+  return `E'${text.replaceAll('\\', '\\\\').replaceAll("'", "''")}'`;
 }
 
 async function rollBack(client: PoolClient): Promise<void> {

@@ -171,6 +171,11 @@ export interface SubscribeOptions {
    * this is for alarms; it is never called for a message's sake.
    */
   onTrouble?(error: TwiceproofError): void;
+  /**
+   * How long the broker may be left untold of what is settled; `settle` does not wait for it then. For whoever keeps
+   * positions of his own: what it was not told comes again. Defaults to 0: `settle` answers when it knows.
+   */
+  offsetsEveryMs?: number;
 }
 
 export interface AssignedLane extends Lane {

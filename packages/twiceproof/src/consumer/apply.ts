@@ -70,13 +70,18 @@ export function createApply(options: ApplyOptions): (part: Part) => Promise<Appl
       const watched = watchTx(tx);
       isOfDatabase = watched.isOurs;
       const { readable, unreadable } = read(deliveries);
+      const last = deliveries.findLast(({ position }) => position && isOf(lane, position))?.position;
+      next = last && last.offset + 1n;
+      const hasBlockedKeys = next === undefined || (await advance(tx, lane, next));
       const arrived = readable.map(({ message: { id }, content }) => ({ id, content }));
       const verdicts = await inbox.acceptAll(tx, consumer, arrived);
       await point('consumer:accepted');
       const of = (...wanted: Verdict[]): Readable[] => readable.filter((_, n) => wanted.includes(verdicts[n]!));
       const ours = runLate ? of('first', 'late') : of('first');
       const keys = new Set(ours.map(({ message }) => message.aggregateId));
-      const blocked = failed ? new Set() : await heldRows.blockedKeys(tx, consumer, [...keys]);
+      // Somebody else has had some of these, perhaps a moment ago: then he may have parked them later than that look.
+      const mayBeBlocked = !failed && (hasBlockedKeys || verdicts.some((verdict) => verdict !== 'first'));
+      const blocked = mayBeBlocked ? await heldRows.blockedKeys(tx, consumer, [...keys]) : new Set();
       const isBlocked = ({ message }: Readable): boolean => blocked.has(message.aggregateId);
       const run = failed ? [] : ours.filter((each) => !isBlocked(each));
 
@@ -104,8 +109,6 @@ export function createApply(options: ApplyOptions): (part: Part) => Promise<Appl
         step = 'ours';
         await point('consumer:held');
       }
-      const last = deliveries.findLast(({ position }) => position && isOf(lane, position))?.position;
-      if (last) await advance(tx, lane, (next = last.offset + 1n));
       // Whoever has the lane now does it, and has perhaps done it.
       if (signal.aborted) throw new TwiceproofError('TP_LANE_REVOKED', `${lane.topic}/${lane.partition}`);
       await point('consumer:before-commit');
@@ -128,15 +131,19 @@ export function createApply(options: ApplyOptions): (part: Part) => Promise<Appl
     }
 
     /**
+     * Answers whether any key waits for a person.
+     *
      * What is behind our back: a database that was restored, or a standby that was behind, has another position than the one
      * that we know. Whatever is between the two would be skipped for good, so the lane has to begin anew.
      */
-    async function advance(tx: Tx, at: KnownLane, to: bigint): Promise<void> {
-      const before = await writePosition(tx, consumer, { ...at, next: to }, schema);
+    async function advance(tx: Tx, at: KnownLane, to: bigint): Promise<boolean> {
+      const { position, hasBlockedKeys } = await writePosition(tx, consumer, { ...at, next: to }, schema);
       const known = positions.get(laneName(at));
-      if (known === undefined || (before !== undefined && before >= known)) return;
-      const found = before === undefined ? 'no position' : `position ${before}`;
-      throw new TwiceproofError('TP_POSITION_LOST', `${laneName(at)}: the database has ${found}, and not ${known}`);
+      if (known !== undefined && (position === undefined || position < known)) {
+        const found = position === undefined ? 'no position' : `position ${position}`;
+        throw new TwiceproofError('TP_POSITION_LOST', `${laneName(at)}: the database has ${found}, and not ${known}`);
+      }
+      return hasBlockedKeys;
     }
 
     function toHold(kind: HeldKind, those: readonly Readable[], reason: string): ToHold[] {

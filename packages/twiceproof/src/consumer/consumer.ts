@@ -55,6 +55,11 @@ export interface ConsumerOptions {
    * is how people are charged twice. Defaults to false.
    */
   unsafeRunLate?: boolean;
+  /**
+   * How often the broker is told how far we are. The position in the database is what counts, and each telling costs the
+   * brokers as much as a batch of records; what they were not told comes again, as duplicates. Defaults to 1,000.
+   */
+  offsetsEveryMs?: number;
   /** How often it looks for what operators asked for (`twiceproof held redrive | release`). Defaults to 1,000. */
   wishesEveryMs?: number;
   observe?(seen: ConsumerPass): void;
@@ -70,6 +75,7 @@ const defaults = {
   unsafeRunLate: false,
   idleTimeoutMs: 30_000,
   handlerTimeoutMs: 60_000,
+  offsetsEveryMs: 1_000,
   wishesEveryMs: 1_000,
 } as const;
 const waitMs = 1_000;
@@ -91,7 +97,7 @@ export function createConsumer(options: ConsumerOptions): Consumer {
   if (!name || !(workers >= 1 && maxRecords >= 1 && attempts >= 1)) {
     throw new TwiceproofError('TP_OPTION', 'name is a text; batch, workers and attempts are numbers from 1 on');
   }
-  const { handlerTimeoutMs, unsafeRunLate: runLate } = settings;
+  const { handlerTimeoutMs, offsetsEveryMs, unsafeRunLate: runLate } = settings;
   const positions = new Map<string, bigint>();
   const common = { pool, schema: options.schema, consumer: name, handler, idleTimeoutMs, handlerTimeoutMs };
   const apply = createApply({ ...common, runLate, positions, onHeld: options.onHeld });
@@ -161,7 +167,7 @@ export function createConsumer(options: ConsumerOptions): Consumer {
   async function settle(subscription: Subscription, deliveries: readonly Delivery[]): Promise<void> {
     try {
       // What is stale comes again, and is a duplicate.
-      await Promise.all([subscription.settle(deliveries), point('consumer:settling')]);
+      await subscription.settle(deliveries);
     } catch (error) {
       onTrouble(error);
     }
@@ -196,7 +202,8 @@ export function createConsumer(options: ConsumerOptions): Consumer {
     const onRevoked = async (): Promise<void> => point('consumer:revoked');
     for (let attempt = 1; !signal.aborted; attempt += 1) {
       try {
-        return await transport.subscribe({ group: options.group ?? name, topics, onAssigned, onRevoked, onTrouble });
+        const group = options.group ?? name;
+        return await transport.subscribe({ group, topics, offsetsEveryMs, onAssigned, onRevoked, onTrouble });
       } catch (error) {
         onTrouble(error);
         await pause(attempt, signal);

@@ -8,17 +8,25 @@ export interface KnownLane extends Lane {
   topicId: string;
 }
 
+/** What the database knew of a lane when its position was written. */
+export interface LaneBefore {
+  position: bigint | undefined;
+  /** Whether any key of this consumer waited for a person. */
+  hasBlockedKeys: boolean;
+}
+
 /**
  * Not the greater of two: whoever comes late and sets it back costs duplicates only, and a greater one could be wrong.
- * Answers what stood there before.
+ * From here on until its end, nobody else can move this lane.
  */
 export async function writePosition(
   tx: Tx,
   consumer: string,
   { topic, topicId, partition, next }: KnownLane & { next: bigint },
   schemaName?: string,
-): Promise<bigint | undefined> {
-  const table = `${quotedSchema(schemaName)}.inbox_position`;
+): Promise<LaneBefore> {
+  const schema = quotedSchema(schemaName);
+  const table = `${schema}.inbox_position`;
   const { rows } = await tx.query(
     `WITH before AS MATERIALIZED (
        SELECT next_offset FROM ${table} WHERE consumer = $1 AND topic_id = $2 AND partition = $3 FOR UPDATE),
@@ -27,10 +35,12 @@ export async function writePosition(
        SELECT $1, $2, $3, $4, $5::bigint WHERE (SELECT count(*) FROM before) >= 0
        ON CONFLICT (consumer, topic_id, partition)
        DO UPDATE SET next_offset = excluded.next_offset, updated_at = clock_timestamp())
-     SELECT next_offset::text AS next FROM before`,
+     SELECT (SELECT next_offset::text FROM before) AS next,
+       EXISTS (SELECT FROM ${schema}.held WHERE consumer = $1 AND blocks_key) AS has_blocked`,
     [consumer, topicId, partition, topic, String(next)],
   );
-  return rows[0] && BigInt(rows[0]['next'] as string);
+  const { next: position, has_blocked } = rows[0]!;
+  return { position: position === null ? undefined : BigInt(String(position)), hasBlockedKeys: has_blocked === true };
 }
 
 /** At the same index; undefined where nothing was ever processed, or only of another topic of that name. */

@@ -1,11 +1,12 @@
 import { ConnectionPool, Consumer, type ConsumerOptions } from '@platformatic/kafka';
 import { TwiceproofError } from '../errors.ts';
-import type { Position, SubscribeOptions } from '../transport.ts';
+import type { SubscribeOptions } from '../transport.ts';
 import { createAssignment } from './kafka-assignment.ts';
 import { discard, within, type ClientFactory } from './kafka-client.ts';
+import { createCommits } from './kafka-commits.ts';
 import { toTwiceproofError } from './kafka-errors.ts';
 import { createFetcher, type FetchedLane } from './kafka-fetcher.ts';
-import type { Receiver } from './lanes.ts';
+import type { LaneState, Receiver } from './lanes.ts';
 
 const groupTimes = { sessionTimeout: 6000, rebalanceTimeout: 10_000, heartbeatInterval: 1500 };
 /** A join waits for the other members' rejoin, at most the rebalance timeout, and for a dead one's session. */
@@ -16,10 +17,8 @@ export interface Membership {
   /** Why it is over; it never rejects. */
   readonly ended: Promise<TwiceproofError>;
   kick(): void;
-  commit(position: Position): Promise<void>;
-  /** The broker says that our lanes are not ours any more; the member's own heartbeat will find out and rejoin. */
-  lose(): void;
-  end(reason: TwiceproofError): void;
+  /** This lane is settled up to here. */
+  settled(lane: LaneState, offset: bigint): Promise<'settled' | 'stale'>;
   leave(): Promise<void>;
   abandon(): void;
 }
@@ -53,6 +52,13 @@ export async function joinGroup(
       end(new TwiceproofError('TP_LANE_REVOKED', `topic ${topic} has more partitions or is another`)),
   });
   const assignment = createAssignment({ member, worker, options, receiver, assigned: fetcher.kick, failed: end });
+  const commits = createCommits({
+    everyMs: options.offsetsEveryMs ?? 0,
+    commit: (positions) => worker.commit({ offsets: positions.map((each) => ({ ...each, leaderEpoch: -1 })) }),
+    // The member's own heartbeat will find out, and rejoin.
+    lost: assignment.revoke,
+    failed: end,
+  });
 
   function end(reason: TwiceproofError): void {
     reasonForEnd ??= reason;
@@ -96,10 +102,9 @@ export async function joinGroup(
   return {
     ended: over.promise,
     kick: fetcher.kick,
-    commit: (position) => worker.commit({ offsets: [{ ...position, leaderEpoch: -1 }] }),
-    lose: assignment.revoke,
-    end,
+    settled: commits.add,
     async leave() {
+      await within(leaveWithinMs, 'committing', commits.flush()).catch(() => {});
       assignment.revoke();
       await assignment.settled();
       await within(leaveWithinMs, 'leaving', Promise.resolve(member.leaveGroup(true))).catch(() => {});

@@ -1,14 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { TwiceproofError } from '../errors.ts';
 import type { Delivery, SubscribeOptions, Subscription } from '../transport.ts';
 import { within, type ClientFactory } from './kafka-client.ts';
-import { isFenced, toTwiceproofError } from './kafka-errors.ts';
-import type { FetchedLane } from './kafka-fetcher.ts';
+import { toTwiceproofError } from './kafka-errors.ts';
 import { joinGroup, type Membership } from './kafka-membership.ts';
 import { createReceiver, isRevoked, settleInLane, type LaneState } from './lanes.ts';
 
-const settleWithinMs = 10_000;
-const settleRetryMs = 250;
 const rejoinAfterMs = 500;
 const closeWaitMs = 5000;
 
@@ -61,7 +57,7 @@ export async function subscribe(clients: ClientFactory, options: SubscribeOption
     const offset = settleInLane(state, deliveries);
     // The lane is free for its next batch, or still waits for the rest of this one.
     receiver.wake();
-    return offset === undefined ? 'settled' : await commitInTurn(membership, state as FetchedLane, offset);
+    return offset === undefined ? 'settled' : await membership.settled(state, offset);
   }
 
   async function close(): Promise<void> {
@@ -82,40 +78,4 @@ export async function subscribe(clients: ClientFactory, options: SubscribeOption
     },
     close,
   };
-}
-
-/** One commit of a lane after another: two at once could arrive in the wrong order and set it back. */
-function commitInTurn(membership: Membership, state: FetchedLane, offset: bigint): Promise<'settled' | 'stale'> {
-  const before = commits.get(state) ?? Promise.resolve();
-  const commit = before.then(() => commitWithin(membership, state, offset));
-  commits.set(state, commit);
-  return commit;
-}
-
-const commits = new WeakMap<FetchedLane, Promise<unknown>>();
-
-/**
- * The commit carries the generation in which the lane was given to us, so the broker itself refuses
- * it when the group has moved on. Errors that pass (the coordinator moves when its broker dies) are
- * tried again for a while; after that the membership is given up, and with it the lane.
- */
-async function commitWithin(membership: Membership, state: FetchedLane, offset: bigint): Promise<'settled' | 'stale'> {
-  const deadline = performance.now() + settleWithinMs;
-  for (;;) {
-    if (isRevoked(state)) return 'stale';
-    try {
-      await within(deadline - performance.now(), 'committing', membership.commit({ ...state.lane, offset }));
-      return 'settled';
-    } catch (error) {
-      if (isFenced(error)) {
-        if (!isRevoked(state)) membership.lose();
-        return 'stale';
-      }
-      if (performance.now() + settleRetryMs >= deadline || error instanceof TwiceproofError) {
-        membership.end(toTwiceproofError(error, 'committing'));
-        return 'stale';
-      }
-      await delay(settleRetryMs);
-    }
-  }
 }

@@ -14,7 +14,7 @@ import { createKeyStore } from '../idempotency/statements.ts';
 import { createInbox } from '../inbox/accept.ts';
 import { createHeld } from '../inbox/held.ts';
 import * as partitions from '../inbox/partitions.ts';
-import { readPositions, writePosition } from '../inbox/position.ts';
+import { readPositions, writePositions } from '../inbox/position.ts';
 import { migrate, migrations } from '../migrations/migrate.ts';
 import { createOutbox } from '../outbox/append.ts';
 import { countPending, oldestPending, pendingShards } from '../outbox/pending.ts';
@@ -113,9 +113,9 @@ const makers: Record<string, (schema: string) => Promise<string[]>> = {
       await partitions.raiseCeiling(client, 1, schema);
       texts.push(...partitions.forgetPartition({ name: 'x', fromMs: 1, toMs: 2, state: 'attached' }, schema));
     }),
-  writePosition: async (schema) =>
+  writePositions: async (schema) =>
     recorded(async ({ client }) => {
-      await writePosition(client, 'c', { topic: 't', partition: 0, topicId: 'x', next: 1n }, schema);
+      await writePositions(client, 'c', [{ topic: 't', partition: 0, topicId: 'x', next: 1n }], schema);
       await readPositions(client, 'c', [], schema);
     }),
   createConsumer: async (schema) =>

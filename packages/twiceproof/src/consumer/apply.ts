@@ -1,6 +1,6 @@
 import { contentHash, createInbox, type Verdict } from '../inbox/accept.ts';
 import { createHeld, recordHash, type HeldKind, type HeldRow, type ToHold } from '../inbox/held.ts';
-import { writePosition, type KnownLane } from '../inbox/position.ts';
+import { writePositions, type KnownLane } from '../inbox/position.ts';
 import { isServerError } from '../connection.ts';
 import { TwiceproofError } from '../errors.ts';
 import { onItsOwnConnection } from '../own-connection.ts';
@@ -46,33 +46,39 @@ export interface Part {
 }
 
 interface Readable {
+  lane: KnownLane;
   delivery: Delivery;
   message: ReceivedMessage;
   content: bigint;
 }
 
+interface Unreadable {
+  lane: KnownLane;
+  delivery: Delivery;
+  problem: string;
+}
+
 /**
- * One part of a lane in one transaction: inbox rows, effects of the messages that were new, what is held, the position.
- * All of it is there after COMMIT or none of it, so it may be done again at any time.
+ * A part of a lane, or of several, in one transaction: inbox rows, effects of the messages that were new, what is held, the
+ * positions. All of it is there after COMMIT or none of it, so it may be done again at any time.
  */
-export function createApply(options: ApplyOptions): (part: Part) => Promise<Applied> {
+export function createApply(options: ApplyOptions): (parts: readonly Part[]) => Promise<Applied> {
   const { pool, schema, consumer, handler, runLate, handlerTimeoutMs, positions } = options;
   const inbox = createInbox({ schema });
   const heldRows = createHeld({ schema });
   const localSettings = { idle_in_transaction_session_timeout: `${Math.round(options.idleTimeoutMs)}ms` };
 
-  return async function apply({ lane, deliveries, signal, failed }: Part): Promise<Applied> {
+  return async function apply(parts: readonly Part[]): Promise<Applied> {
+    const failed = parts.find((part) => part.failed)?.failed;
+    const ends = parts.flatMap(endOf);
     let step = 'ours' as 'ours' | 'handler' | 'onHeld' | 'commit';
     let isOfDatabase = (_error: unknown): boolean => false;
-    let next: bigint | undefined;
     const work = async (tx: Tx): Promise<Applied> => {
       step = 'ours';
       const watched = watchTx(tx);
       isOfDatabase = watched.isOurs;
-      const { readable, unreadable } = read(deliveries);
-      const last = deliveries.findLast(({ position }) => position && isOf(lane, position))?.position;
-      next = last && last.offset + 1n;
-      const hasBlockedKeys = next === undefined || (await advance(tx, lane, next));
+      const hasBlockedKeys = await advance(tx, ends);
+      const { readable, unreadable } = read(parts);
       const arrived = readable.map(({ message: { id }, content }) => ({ id, content }));
       const verdicts = await inbox.acceptAll(tx, consumer, arrived);
       await point('consumer:accepted');
@@ -93,10 +99,7 @@ export function createApply(options: ApplyOptions): (part: Part) => Promise<Appl
       step = 'ours';
 
       const held = await heldRows.hold(tx, consumer, [
-        ...unreadable.map(({ delivery, problem }): ToHold => {
-          const content = recordHash(delivery);
-          return { kind: 'unreadable', delivery, topicId: lane.topicId, content, reason: problem };
-        }),
+        ...unreadable.map(unreadableToHold),
         ...toHold('altered', of('altered'), 'its id was processed before, with other content'),
         ...toHold('future', of('future'), 'its id is of a time to come: a wrong clock'),
         ...toHold('late', runLate ? [] : of('late'), 'older than what the inbox remembers'),
@@ -109,8 +112,7 @@ export function createApply(options: ApplyOptions): (part: Part) => Promise<Appl
         step = 'ours';
         await point('consumer:held');
       }
-      // Whoever has the lane now does it, and has perhaps done it.
-      if (signal.aborted) throw new TwiceproofError('TP_LANE_REVOKED', `${lane.topic}/${lane.partition}`);
+      requireOurs(parts);
       await point('consumer:before-commit');
       step = 'commit';
       const late = new Set(of('late'));
@@ -123,55 +125,70 @@ export function createApply(options: ApplyOptions): (part: Part) => Promise<Appl
     };
     try {
       const applied = await transaction(pool, work, { localSettings });
-      if (next !== undefined) positions.set(laneName(lane), next);
+      for (const end of ends) positions.set(laneName(end), end.next);
       return applied;
     } catch (error) {
       if (step === 'handler' || step === 'onHeld') throw new HandlerError(error, isOfDatabase(error));
       throw blameHandler(error, step === 'commit');
     }
-
-    /**
-     * Answers whether any key waits for a person.
-     *
-     * What is behind our back: a database that was restored, or a standby that was behind, has another position than the one
-     * that we know. Whatever is between the two would be skipped for good, so the lane has to begin anew.
-     */
-    async function advance(tx: Tx, at: KnownLane, to: bigint): Promise<boolean> {
-      const { position, hasBlockedKeys } = await writePosition(tx, consumer, { ...at, next: to }, schema);
-      const known = positions.get(laneName(at));
-      if (known !== undefined && (position === undefined || position < known)) {
-        const found = position === undefined ? 'no position' : `position ${position}`;
-        throw new TwiceproofError('TP_POSITION_LOST', `${laneName(at)}: the database has ${found}, and not ${known}`);
-      }
-      return hasBlockedKeys;
-    }
-
-    function toHold(kind: HeldKind, those: readonly Readable[], reason: string): ToHold[] {
-      return those.map(({ delivery, message: { aggregateId, id }, content }) => {
-        return { kind, delivery, topicId: lane.topicId, aggregateId, id, content, reason };
-      });
-    }
   };
+
+  /**
+   * Answers whether any key may have to wait for a person.
+   *
+   * What is behind our back: a database that was restored, or a standby that was behind, has another position than the one
+   * that we know. Whatever is between the two would be skipped for good, so the lane has to begin anew.
+   */
+  async function advance(tx: Tx, ends: readonly End[]): Promise<boolean> {
+    if (ends.length === 0) return true;
+    const before = await writePositions(tx, consumer, ends, schema);
+    for (const [n, end] of ends.entries()) {
+      const [known, position] = [positions.get(laneName(end)), before.positions[n]];
+      if (known === undefined || (position !== undefined && position >= known)) continue;
+      const found = position === undefined ? 'no position' : `position ${position}`;
+      throw new TwiceproofError('TP_POSITION_LOST', `${laneName(end)}: the database has ${found}, and not ${known}`);
+    }
+    return before.hasBlockedKeys;
+  }
 }
 
-/** What a transport has mixed in from another lane says nothing about this one. */
-function isOf({ topic, partition }: KnownLane, position: Position): boolean {
-  return position.topic === topic && position.partition === partition;
+type End = KnownLane & { next: bigint };
+
+/** Where a lane stands behind this part. What a transport has mixed in from another lane says nothing about this one. */
+function endOf({ lane, deliveries }: Part): End[] {
+  const isOf = (position: Position): boolean => position.topic === lane.topic && position.partition === lane.partition;
+  const last = deliveries.findLast(({ position }) => position && isOf(position))?.position;
+  return last ? [{ ...lane, next: last.offset + 1n }] : [];
+}
+
+/** Whoever has the lane now does it, and has perhaps done it. */
+function requireOurs(parts: readonly Part[]): void {
+  const gone = parts.find(({ signal }) => signal.aborted);
+  if (gone) throw new TwiceproofError('TP_LANE_REVOKED', laneName(gone.lane));
 }
 
 /** Anew in each attempt, so that what a handler changes in its message is not there in the next one. */
-function read(deliveries: readonly Delivery[]): {
-  readable: Readable[];
-  unreadable: { delivery: Delivery; problem: string }[];
-} {
+function read(parts: readonly Part[]): { readable: Readable[]; unreadable: Unreadable[] } {
   const readable: Readable[] = [];
-  const unreadable: { delivery: Delivery; problem: string }[] = [];
-  for (const delivery of deliveries) {
-    const message = fromDelivery(delivery);
-    if ('problem' in message) unreadable.push({ delivery, problem: message.problem });
-    else readable.push({ delivery, message, content: contentHash(message) });
+  const unreadable: Unreadable[] = [];
+  for (const { lane, deliveries } of parts) {
+    for (const delivery of deliveries) {
+      const message = fromDelivery(delivery);
+      if ('problem' in message) unreadable.push({ lane, delivery, problem: message.problem });
+      else readable.push({ lane, delivery, message, content: contentHash(message) });
+    }
   }
   return { readable, unreadable };
+}
+
+function unreadableToHold({ lane: { topicId }, delivery, problem }: Unreadable): ToHold {
+  return { kind: 'unreadable', delivery, topicId, content: recordHash(delivery), reason: problem };
+}
+
+function toHold(kind: HeldKind, those: readonly Readable[], reason: string): ToHold[] {
+  return those.map(({ lane: { topicId }, delivery, message: { aggregateId, id }, content }) => {
+    return { kind, delivery, topicId, aggregateId, id, content, reason };
+  });
 }
 
 /** By the name of its topic: which topic that is was settled when the lane was assigned. */

@@ -136,9 +136,9 @@ test('a batch is one transaction: inbox, effects, position; then the broker is t
   const { passes, troubles } = await consume(50);
   assert.deepEqual(await effects(), texts);
   assert.equal(passes.length, 1);
-  const { first, transactions, duplicates, held: none, agesMs, lane } = passes[0]!;
+  const { first, transactions, duplicates, held: none, agesMs, lanes } = passes[0]!;
   assert.deepEqual([first, transactions, duplicates, none, agesMs.length], [50, 1, 0, {}, 50]);
-  assert.deepEqual(lane, { topic: name, partition: 0 });
+  assert.deepEqual(lanes, [{ topic: name, partition: 0 }]);
   const { rows } = await pool.query(
     `SELECT count(DISTINCT xid)::int AS xids, (SELECT count(*)::int FROM twiceproof.inbox WHERE consumer = $1) AS inbox,
        (SELECT next_offset FROM twiceproof.inbox_position WHERE consumer = $1) AS next FROM effects WHERE name = $1`,

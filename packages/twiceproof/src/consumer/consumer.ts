@@ -9,11 +9,11 @@ import { quotedSchema } from '../schema-name.ts';
 import type { Pool } from '../transaction.ts';
 import type { AssignedLane, Batch, Delivery, Position, Subscription, Transport } from '../transport.ts';
 import type { Tx } from '../tx.ts';
-import { createApply, laneName } from './apply.ts';
+import { createApply, laneName, type Part } from './apply.ts';
 import type { Handler } from './handler.ts';
 import { createRedrive } from './redrive.ts';
 import { createSlots, type Slots } from './slots.ts';
-import { pause, workOff, type ConsumerPass } from './work-off.ts';
+import { pause, workOff, workOffTogether, type ConsumerPass } from './work-off.ts';
 
 export type { Handler, HandlerOfEach, HandlerOfSets } from './handler.ts';
 export type { ConsumerPass } from './work-off.ts';
@@ -137,12 +137,12 @@ export function createConsumer(options: ConsumerOptions): Consumer {
     const signal = AbortSignal.any([stopping, failed.signal]);
     while (!signal.aborted) {
       await slots.take();
-      const batch = signal.aborted ? undefined : await subscription.receive({ maxRecords, waitMs, signal });
-      if (!batch) {
+      const batches = signal.aborted ? [] : await gather(subscription, signal);
+      if (batches.length === 0) {
         slots.giveBack();
         continue;
       }
-      const task = workOn(subscription, batch, slots, signal)
+      const task = workOn(subscription, batches, slots, signal)
         .catch((error: unknown) => failed.abort(error))
         .finally(() => {
           slots.giveBack();
@@ -154,14 +154,48 @@ export function createConsumer(options: ConsumerOptions): Consumer {
     if (failed.signal.aborted) throw failed.signal.reason;
   }
 
-  async function workOn(subscription: Subscription, batch: Batch, slots: Slots, signal: AbortSignal): Promise<void> {
+  /** One batch; for a handler of sets what other lanes have besides, since one large set costs less than many small ones. */
+  async function gather(subscription: Subscription, signal: AbortSignal): Promise<Batch[]> {
+    const batches: Batch[] = [];
+    let room = maxRecords;
+    do {
+      const wait = batches.length === 0 ? waitMs : 0;
+      const batch = await subscription.receive({ maxRecords: room, waitMs: wait, signal });
+      if (!batch) break;
+      batches.push(batch);
+      room -= batch.deliveries.length;
+    } while ('set' in handler && room > 0);
+    return batches;
+  }
+
+  /** Together, if there are several. If that fails each goes its own way, in a slot of its own. */
+  async function workOn(
+    subscription: Subscription,
+    batches: readonly Batch[],
+    slots: Slots,
+    signal: AbortSignal,
+  ): Promise<void> {
     await point('consumer:fetched');
-    const lane = { ...batch.lane, topicId: topicIds.get(batch.lane.topic) ?? '' };
-    const how = { apply, attempts, onFailure: settings.onFailure, onTrouble, slots };
-    const { pass, isDone } = await workOff(how, lane, batch, signal);
+    const parts = batches.map((batch) => {
+      const { lane, deliveries } = batch;
+      return { lane: { ...lane, topicId: topicIds.get(lane.topic) ?? '' }, deliveries, signal: batch.signal };
+    });
+    const alone = async (part: Part): Promise<void> => {
+      const how = { apply, attempts, onFailure: settings.onFailure, onTrouble, slots };
+      const { pass, isDone } = await workOff(how, part, signal);
+      await done(subscription, pass, isDone ? [part] : []);
+    };
+    if (parts.length === 1) return alone(parts[0]!);
+    const pass = await workOffTogether(apply, parts);
+    if (pass) return done(subscription, pass, parts);
+    await slots.exchange(parts.map((part) => async () => alone(part)));
+  }
+
+  async function done(subscription: Subscription, pass: ConsumerPass, parts: readonly Part[]): Promise<void> {
     await point('consumer:committed');
     if (pass.received > 0) observe(pass);
-    if (isDone) await settle(subscription, batch.deliveries);
+    const deliveries = parts.flatMap((part) => part.deliveries);
+    if (deliveries.length > 0) await settle(subscription, deliveries);
   }
 
   async function settle(subscription: Subscription, deliveries: readonly Delivery[]): Promise<void> {

@@ -1,15 +1,15 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { TwiceproofError } from '../errors.ts';
 import type { HeldKind } from '../inbox/held.ts';
-import type { KnownLane } from '../inbox/position.ts';
-import type { Batch, Lane } from '../transport.ts';
+import type { Lane } from '../transport.ts';
 import type { Applied, Part } from './apply.ts';
 import { decide, HandlerError } from './decide.ts';
 import type { Slots } from './slots.ts';
 
 /** What came of one batch, after its commits. */
 export interface ConsumerPass {
-  lane: Lane;
+  /** A handler of sets may get what several lanes have. */
+  lanes: Lane[];
   /** How many messages were dealt with: all, unless the lane was taken away, or we were stopped, while some had to wait. */
   received: number;
   first: number;
@@ -25,7 +25,7 @@ export interface ConsumerPass {
 }
 
 export interface WorkOffOptions {
-  apply(part: Part): Promise<Applied>;
+  apply(parts: readonly Part[]): Promise<Applied>;
   attempts: number;
   onFailure: 'park' | 'dead-letter';
   onTrouble?: ((error: unknown) => void) | undefined;
@@ -43,24 +43,23 @@ const longestPauseMs = 5_000;
  */
 export async function workOff(
   { apply, attempts, onFailure, onTrouble, slots }: WorkOffOptions,
-  lane: KnownLane,
-  { deliveries, signal }: Batch,
+  { lane, deliveries, signal }: Part,
   stopping: AbortSignal,
 ): Promise<{ pass: ConsumerPass; isDone: boolean }> {
   const began = performance.now();
-  const pass = emptyPass(lane);
+  const pass = emptyPass([lane]);
   const parts = deliveries.length > 0 ? [deliveries] : [];
   let failures = 0;
   let failed: Part['failed'];
   for (let part = parts[0]; part !== undefined; part = parts[0]) {
     try {
       pass.transactions += 1;
-      count(await apply({ lane, deliveries: part, signal, failed }), part.length, pass);
+      count(await apply([{ lane, deliveries: part, signal, failed }]), part.length, pass);
       parts.shift();
       failures = 0;
       failed = undefined;
     } catch (error) {
-      if ((error as { code?: unknown } | undefined)?.code === 'TP_POSITION_LOST') throw error;
+      if (isPositionLost(error)) throw error;
       failures += 1;
       const next = signal.aborted ? 'again' : decide(error, { messages: part.length, failures, attempts });
       const cause = error instanceof HandlerError ? error.cause : error;
@@ -84,14 +83,35 @@ export async function workOff(
   return { pass: { ...pass, tookMs: performance.now() - began }, isDone: parts.length === 0 };
 }
 
+/** Several lanes in one transaction. Undefined if that failed: then nothing has happened, and each has to go its own way. */
+export async function workOffTogether(
+  apply: WorkOffOptions['apply'],
+  parts: readonly Part[],
+): Promise<ConsumerPass | undefined> {
+  const began = performance.now();
+  const pass = { ...emptyPass(parts.map(({ lane }) => lane)), transactions: 1 };
+  const received = parts.reduce((sum, { deliveries }) => sum + deliveries.length, 0);
+  try {
+    count(await apply(parts), received, pass);
+  } catch (error) {
+    if (isPositionLost(error)) throw error;
+    return undefined;
+  }
+  return { ...pass, tookMs: performance.now() - began };
+}
+
+function isPositionLost(error: unknown): boolean {
+  return (error as { code?: unknown } | undefined)?.code === 'TP_POSITION_LOST';
+}
+
 export async function pause(attempt: number, signal: AbortSignal): Promise<void> {
   const ms = Math.min(firstPauseMs * 2 ** (attempt - 1), longestPauseMs) * (0.5 + Math.random());
   await delay(ms, undefined, { signal }).catch(() => {});
 }
 
-function emptyPass({ topic, partition }: Lane): ConsumerPass {
+function emptyPass(lanes: readonly Lane[]): ConsumerPass {
   const counts = { received: 0, first: 0, duplicates: 0, ranLate: 0, transactions: 0, tookMs: 0 };
-  return { lane: { topic, partition }, ...counts, held: {}, agesMs: [] };
+  return { lanes: lanes.map(({ topic, partition }) => ({ topic, partition })), ...counts, held: {}, agesMs: [] };
 }
 
 function count({ first, duplicates, held, ranLate }: Applied, received: number, pass: ConsumerPass): void {

@@ -8,39 +8,56 @@ export interface KnownLane extends Lane {
   topicId: string;
 }
 
-/** What the database knew of a lane when its position was written. */
-export interface LaneBefore {
-  position: bigint | undefined;
+/** What the database knew when positions were written. */
+export interface LanesBefore {
+  /** At the same index. */
+  positions: (bigint | undefined)[];
   /** Whether any key of this consumer waited for a person. */
   hasBlockedKeys: boolean;
 }
 
 /**
  * Not the greater of two: whoever comes late and sets it back costs duplicates only, and a greater one could be wrong.
- * From here on until its end, nobody else can move this lane.
+ * From here on until the end of the transaction, nobody else can move these lanes.
  */
-export async function writePosition(
+export async function writePositions(
   tx: Tx,
   consumer: string,
-  { topic, topicId, partition, next }: KnownLane & { next: bigint },
+  lanes: readonly (KnownLane & { next: bigint })[],
   schemaName?: string,
-): Promise<LaneBefore> {
+): Promise<LanesBefore> {
   const schema = quotedSchema(schemaName);
   const table = `${schema}.inbox_position`;
+  // Locked in one order by all, so that two that have the same lanes for a moment cannot wait for each other.
   const { rows } = await tx.query(
-    `WITH before AS MATERIALIZED (
-       SELECT next_offset FROM ${table} WHERE consumer = $1 AND topic_id = $2 AND partition = $3 FOR UPDATE),
+    `WITH lanes AS MATERIALIZED (
+       SELECT * FROM unnest($2::text[], $3::int[], $4::text[], $5::bigint[]) WITH ORDINALITY
+         AS lane (topic_id, partition, topic, next, n)),
+     before AS MATERIALIZED (
+       SELECT n, p.next_offset FROM lanes JOIN ${table} p
+         ON p.consumer = $1 AND p.topic_id = lanes.topic_id AND p.partition = lanes.partition
+       ORDER BY p.topic_id, p.partition FOR UPDATE OF p),
      written AS (
        INSERT INTO ${table} (consumer, topic_id, partition, topic, next_offset)
-       SELECT $1, $2, $3, $4, $5::bigint WHERE (SELECT count(*) FROM before) >= 0
+       SELECT $1, topic_id, partition, topic, next FROM lanes WHERE (SELECT count(*) FROM before) >= 0
+       ORDER BY topic_id, partition
        ON CONFLICT (consumer, topic_id, partition)
        DO UPDATE SET next_offset = excluded.next_offset, updated_at = clock_timestamp())
-     SELECT (SELECT next_offset::text FROM before) AS next,
-       EXISTS (SELECT FROM ${schema}.held WHERE consumer = $1 AND blocks_key) AS has_blocked`,
-    [consumer, topicId, partition, topic, String(next)],
+     SELECT before.next_offset::text AS next,
+       EXISTS (SELECT FROM ${schema}.held WHERE consumer = $1 AND blocks_key) AS has_blocked
+     FROM lanes LEFT JOIN before USING (n) ORDER BY n`,
+    [
+      consumer,
+      lanes.map(({ topicId }) => topicId),
+      lanes.map(({ partition }) => partition),
+      lanes.map(({ topic }) => topic),
+      lanes.map(({ next }) => String(next)),
+    ],
   );
-  const { next: position, has_blocked } = rows[0]!;
-  return { position: position === null ? undefined : BigInt(String(position)), hasBlockedKeys: has_blocked === true };
+  return {
+    positions: rows.map(({ next }) => (next === null ? undefined : BigInt(next as string))),
+    hasBlockedKeys: rows.some((row) => row['has_blocked'] === true),
+  };
 }
 
 /** At the same index; undefined where nothing was ever processed, or only of another topic of that name. */

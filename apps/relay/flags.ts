@@ -21,7 +21,13 @@ export const flags = {
     help: 'a larger record parks its key; as max.message.bytes of the topics',
   },
   lanes: { type: 'integer', default: 1, min: 1, max: 64, help: 'batches under way at once, each of another shard' },
-  'poll-interval-ms': { type: 'integer', default: 10, min: 1, max: 60_000, help: 'how often to look when idle' },
+  'poll-interval-ms': {
+    type: 'integer',
+    default: 10,
+    min: 1,
+    max: 60_000,
+    help: 'how often a shard is looked at and, unless whole batches come, read',
+  },
   'publish-deadline-ms': { type: 'integer', default: 15_000, min: 100, max: maxMs, help: 'for one batch' },
   'idle-timeout-ms': {
     type: 'integer',

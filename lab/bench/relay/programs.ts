@@ -43,11 +43,15 @@ async function start(
 }
 
 /** One lane for each shard. */
-export async function startRelay(where: Where, { batch, shards }: { batch: number; shards: number }): Promise<Program> {
+export async function startRelay(
+  where: Where,
+  { batch, shards, pollIntervalMs = 10 }: { batch: number; shards: number; pollIntervalMs?: number },
+): Promise<Program> {
   const args = [
     `--topics=${where.topic}`,
     `--batch=${batch}`,
     `--lanes=${shards}`,
+    `--poll-interval-ms=${pollIntervalMs}`,
     '--admin-port=0',
     '--grace-ms=5000',
   ];

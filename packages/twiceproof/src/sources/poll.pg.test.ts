@@ -112,6 +112,26 @@ test('with nothing to wait for: what is committed comes at once, also behind an 
   }
 });
 
+test('a shard is read once in an interval while less than whole batches come; whole ones come without a pause', async () => {
+  await using kit = await createKit(harness, 1);
+  const pollIntervalMs = 400;
+  const source = createPollSource({ pool, schema: await schemaOf(), maxListed, pollIntervalMs });
+  const { signal } = new AbortController();
+  const takeOne = async (): Promise<number> => {
+    const batch = await source.next({ maxMessages: 2, waitMs: 10_000, signal });
+    await batch!.advance({ done: batch!.messages.length, parked: [] });
+    return batch!.messages.length;
+  };
+  await kit.write(...numbered('a', 1, 5));
+  const began = performance.now();
+  assert.deepEqual([await takeOne(), await takeOne(), await takeOne()], [2, 2, 1]);
+  const wholeMs = performance.now() - began;
+  await kit.write('a6');
+  assert.equal(await takeOne(), 1);
+  const tookMs = performance.now() - began;
+  assert.ok(tookMs >= pollIntervalMs && wholeMs < tookMs, `${wholeMs} and ${tookMs} ms`);
+});
+
 test('a batch of large payloads ends when it has enough bytes, and nothing is missed or overtaken', async () => {
   await using kit = await createKit(harness, 1);
   const schema = await schemaOf();

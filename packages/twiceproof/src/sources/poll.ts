@@ -16,7 +16,10 @@ export interface PollSourceOptions {
   pool: Pool;
   /** Defaults to `twiceproof`. */
   schema?: string;
-  /** How often to look when there was nothing. A look takes no lock and no transaction id. Defaults to 10. */
+  /**
+   * How often to look when there was nothing, which takes no lock and no transaction id; and how often a shard is read at
+   * most, unless whole batches come. Longer is cheaper for database and brokers. Defaults to 10.
+   */
   pollIntervalMs?: number;
   times?: Partial<RelayTimes>;
   /** As at the edge: say false behind a pooler that does not carry the names of statements along. Defaults to true. */
@@ -62,6 +65,8 @@ export function createPollSource(options: PollSourceOptions): Source {
   const pages = createPages({ schema, maxListed, maxBytes, run });
   /** What was found at the last look is as good as new for a moment, while whole pages come: there is more behind them. */
   let found: Found | undefined;
+  /** When a shard was read last, if that was less than a whole batch: there is no hurry then. */
+  const readAt = new Map<number, number>();
   let watchedAt = performance.now();
 
   async function next({
@@ -73,14 +78,22 @@ export function createPollSource(options: PollSourceOptions): Source {
     while (!signal.aborted) {
       await watch();
       const work = await look();
-      const batch = work.shards.length > 0 ? await take(work, maxMessages) : undefined;
+      const mayWait = performance.now() < deadline;
+      const shards = work.shards.filter((shard) => !mayWait || dueInMs(shard) <= 0);
+      const batch = shards.length > 0 ? await take({ ...work, shards }, maxMessages) : undefined;
       if (batch === undefined || batch === 'again' || batch.messages.length < maxMessages) found = undefined;
       if (batch === 'again') continue;
       if (batch || performance.now() >= deadline) return batch;
-      const pauseMs = pollIntervalMs * (0.75 + Math.random() / 2);
+      const isEarly = work.shards.length > 0 && shards.length === 0;
+      const pauseMs = isEarly ? Math.min(...work.shards.map(dueInMs)) : pollIntervalMs * (0.75 + Math.random() / 2);
       await (options.wakeUps?.wait(pauseMs, signal) ?? delay(pauseMs, undefined, { signal }).catch(() => {}));
     }
     return undefined;
+  }
+
+  function dueInMs(shard: number): number {
+    const last = readAt.get(shard);
+    return last === undefined ? 0 : last + pollIntervalMs - performance.now();
   }
 
   async function look(): Promise<Found> {
@@ -92,6 +105,7 @@ export function createPollSource(options: PollSourceOptions): Source {
   }
 
   async function take(work: Found, maxMessages: number): Promise<SourceBatch | 'again' | undefined> {
+    const beganAt = performance.now();
     const client = await connectQuietly(pool);
     let batch: SourceBatch;
     try {
@@ -101,7 +115,10 @@ export function createPollSource(options: PollSourceOptions): Source {
         client.release();
         return undefined;
       }
-      batch = createBatch({ client, schema, cursor, page: await pages.take(client, cursor, maxMessages) });
+      const page = await pages.take(client, cursor, maxMessages);
+      if (page.isLast && page.rows.length > 0 && page.rows.length < maxMessages) readAt.set(cursor.shard, beganAt);
+      else readAt.delete(cursor.shard);
+      batch = createBatch({ client, schema, cursor, page });
     } catch (error) {
       await giveUp(client, error);
       throw error;

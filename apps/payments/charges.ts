@@ -21,32 +21,23 @@ export function chargeOrders(shape: 'set' | 'each', counts: ChargeCounts): Handl
     const created = events.filter(({ amount_cents }) => amount_cents !== undefined);
     counts.ignored(messages.length - events.length);
     counts.charged(created.length);
-    if (created.length > 0) await insertCharges(tx, created);
     if (events.length > 0) await writeEffects(tx, events);
   };
   return shape === 'set' ? { set: apply } : { each: async (tx, message) => apply(tx, [message]) };
 }
 
-/** In the order of their orders, as every other transaction does: so no two wait for each other. */
-async function insertCharges(tx: Tx, created: readonly OrderEvent[]): Promise<void> {
-  await tx.query(
-    `INSERT INTO charges (charge_id, order_id, amount_cents)
-     SELECT charge_id, order_id, amount_cents
-     FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS c (charge_id, order_id, amount_cents) ORDER BY order_id`,
-    [
-      created.map(() => uuidv7()),
-      created.map(({ order_id }) => order_id),
-      created.map(({ amount_cents }) => amount_cents),
-    ],
-  );
-}
-
-/** An order may come several times in one call: its effects in their order, and of its states the newest. */
+/**
+ * An order may come several times in one call: its effects in their order, and of its states the newest. Rows of orders are
+ * locked in the order of their ids, as by every other transaction: so no two wait for each other.
+ */
 async function writeEffects(tx: Tx, events: readonly OrderEvent[]): Promise<void> {
   await tx.query(
     `WITH events AS MATERIALIZED (
-       SELECT * FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[]) WITH ORDINALITY
-         AS e (msg_id, order_id, status, version, n)),
+       SELECT * FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::bigint[], $7::uuid[]) WITH ORDINALITY
+         AS e (msg_id, order_id, status, version, amount_cents, charge_id, n)),
+     charged AS (
+       INSERT INTO charges (charge_id, order_id, amount_cents)
+       SELECT charge_id, order_id, amount_cents FROM events WHERE amount_cents IS NOT NULL ORDER BY order_id),
      states AS (
        INSERT INTO order_states AS known (order_id, status, version)
        SELECT DISTINCT ON (order_id) order_id, status, version FROM events ORDER BY order_id, version DESC
@@ -60,6 +51,8 @@ async function writeEffects(tx: Tx, events: readonly OrderEvent[]): Promise<void
       events.map(({ order_id }) => order_id),
       events.map(({ status }) => status),
       events.map(({ version }) => version),
+      events.map(({ amount_cents }) => amount_cents),
+      events.map(() => uuidv7()),
     ],
   );
 }

@@ -80,7 +80,7 @@ export const scales = {
     },
     keys: { partitioned: [1_000_000, 10_000_000], plain: 1_000_000, random: 1_000_000, batches: 200 },
     expiry: { smallDay: 20_000, largeDay: 200_000, repeats: 5, beforeS: 1, openS: 2.5 },
-    latency: { warmS: 12, measuredS: 4 },
+    latency: { warmS: 5, measuredS: 3.5 },
   },
 } as const satisfies Record<string, InboxScale>;
 

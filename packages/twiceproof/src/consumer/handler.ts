@@ -1,6 +1,6 @@
-import type { Tx } from '../tx.ts';
-import { setTimeout as delay } from 'node:timers/promises';
+import { deferred } from '../deferred.ts';
 import { TwiceproofError } from '../errors.ts';
+import type { Tx } from '../tx.ts';
 import type { ReceivedMessage } from '../wire.ts';
 
 /**
@@ -43,16 +43,15 @@ export async function runHandlerInTime(
   messages: readonly ReceivedMessage[],
   timeoutMs: number,
 ): Promise<void> {
-  const timer = new AbortController();
-  const late = delay(timeoutMs, 'late' as const, { signal: timer.signal });
-  late.catch(() => {});
+  const { promise: late, resolve } = deferred<'late'>();
+  const timer = setTimeout(() => resolve('late'), timeoutMs);
   try {
     const running = runHandler(handler, tx, messages);
     running.catch(() => {});
     if ((await Promise.race([running, late])) !== 'late') return;
     throw new TwiceproofError('TP_HANDLER_SLOW', `${messages.length} messages took more than ${timeoutMs} ms`);
   } finally {
-    timer.abort();
+    clearTimeout(timer);
   }
 }
 

@@ -15,13 +15,19 @@ export interface ChargeCounts {
   ignored(count: number): void;
 }
 
-export function chargeOrders(shape: 'set' | 'each', counts: ChargeCounts): Handler {
+export interface ChargeOptions extends ChargeCounts {
+  /** For experiments. */
+  diesAtEffect: boolean;
+}
+
+export function chargeOrders(shape: 'set' | 'each', options: ChargeOptions): Handler {
   const apply = async (tx: Tx, messages: readonly ReceivedMessage[]): Promise<void> => {
     const events = messages.flatMap((message) => readEvent(message) ?? []);
     const created = events.filter(({ amount_cents }) => amount_cents !== undefined);
-    counts.ignored(messages.length - events.length);
-    counts.charged(created.length);
+    options.ignored(messages.length - events.length);
+    options.charged(created.length);
     if (events.length > 0) await writeEffects(tx, events);
+    if (options.diesAtEffect && events.length > 0) process.kill(process.pid, 'SIGKILL');
   };
   return shape === 'set' ? { set: apply } : { each: async (tx, message) => apply(tx, [message]) };
 }

@@ -31,6 +31,12 @@ export const flags = {
     type: 'boolean',
     help: 'EXPERIMENT: without the constraint that an order has one charge: the inbox stands alone',
   },
+  'crash-point': {
+    type: 'choice',
+    choices: ['none', 'effect'],
+    default: 'none',
+    help: 'EXPERIMENT: dies (SIGKILL) when the first effects are written and not committed',
+  },
   'dup-rate': {
     type: 'string',
     default: '0',
@@ -91,6 +97,7 @@ export function experimentsIn(given: PaymentsFlags): string[] {
         ]
       : []),
     ...(given['no-unique-charge'] ? ['--no-unique-charge: the database takes a second charge of an order'] : []),
+    ...(given['crash-point'] === 'effect' ? ['--crash-point=effect: it dies at its first effects, before COMMIT'] : []),
     ...(Number(given['dup-rate']) > 0
       ? [`--dup-rate=${given['dup-rate']} --seed=${given.seed}: messages are delivered again on purpose`]
       : []),

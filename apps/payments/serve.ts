@@ -54,7 +54,7 @@ export async function serve({ given, pool, transport, signal, log }: ServeOption
     name: consumerName,
     group: given.group,
     topics: namesIn(given.topics),
-    handler: chargeOrders(given.shape, watch),
+    handler: chargeOrders(given.shape, { ...watch, diesAtEffect: given['crash-point'] === 'effect' }),
     batch: given.batch,
     workers: given.workers,
     unsafeRunLate: given['unsafe-ttl'] && !given['hold-late'],

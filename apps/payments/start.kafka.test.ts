@@ -24,7 +24,16 @@ async function assertRefuses(code: number, said: RegExp[], ...call: Parameters<t
 test('--help names every flag, and all wrong flags are reported at once', async () => {
   const { code, stdout } = await runPayments(servers, ['--help']);
   assert.equal(code, 0);
-  for (const flag of ['topics', 'group', 'dedup-ttl', 'unsafe-ttl', 'dup-rate', 'no-unique-charge', 'grace-ms']) {
+  for (const flag of [
+    'topics',
+    'group',
+    'dedup-ttl',
+    'unsafe-ttl',
+    'dup-rate',
+    'no-unique-charge',
+    'crash-point',
+    'grace-ms',
+  ]) {
     assert.match(stdout, new RegExp(`--${flag}\\b`));
   }
   await assertRefuses(

@@ -18,6 +18,7 @@ const points: [point: string, hit: number][] = [
   ['consumer:assigned', 1],
   ['consumer:fetched', 2],
   ['consumer:accepted', 2],
+  ['consumer:handling', 2],
   ['consumer:handled', 2],
   ['consumer:before-commit', 2],
   // Others commit too, when the program starts.

@@ -189,7 +189,11 @@ async function useAsConsumer(consumerPool: pg.Pool): Promise<void> {
     onTrouble: (error) => troubles.push(error),
   }).run(stopping.signal);
   const wait = async (isSo: () => boolean | Promise<boolean>): Promise<void> => {
-    while (!(await isSo())) await new Promise((resolve) => setTimeout(resolve, 5));
+    const deadline = performance.now() + 20_000;
+    while (!(await isSo())) {
+      assert.ok(performance.now() < deadline, `in vain: ${String(isSo)}`);
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
   };
   await wait(() => isDone);
   isBroken = false;

@@ -126,11 +126,12 @@ async function askAndWait(call: Call, pool: Pool, seqs: readonly bigint[], wish:
   const held = heldOf(call);
   const waitMs = call.number('wait-ms', { min: 0, max: 86_400_000 }) ?? 10_000;
   const asked = await transaction(pool, async (tx) => {
-    const found = await held.list(tx, { seqs, limit: seqs.length });
+    const rows = await held.list(tx, { seqs, limit: seqs.length });
     await held.ask(tx, seqs, wish);
-    return found.map(({ seq }) => seq);
+    return rows.map(({ seq }) => seq);
   });
-  const missing = seqs.filter((seq) => !asked.includes(seq)).map(String);
+  const found = new Set(asked);
+  const missing = seqs.filter((seq) => !found.has(seq)).map(String);
   if (asked.length === 0) return notThere(call, seqs);
   const deadline = performance.now() + waitMs;
   for (;;) {

@@ -94,7 +94,10 @@ export function createApply(options: ApplyOptions): (parts: readonly Part[]) => 
       requireRoom(of('future'));
       step = 'handler';
       const messages = run.map(({ message }) => message);
-      await onItsOwnConnection(pool, async () => runHandlerInTime(handler, watched.tx, messages, handlerTimeoutMs));
+      await Promise.all([
+        onItsOwnConnection(pool, async () => runHandlerInTime(handler, watched.tx, messages, handlerTimeoutMs)),
+        point('consumer:handling'),
+      ]);
       await point('consumer:handled');
       step = 'ours';
 

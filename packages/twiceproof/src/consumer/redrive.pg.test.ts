@@ -89,7 +89,11 @@ test('two at once: one effect', async () => {
     runs += 1;
     // Until the other one wants the same row.
     const waiting = "SELECT FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')";
-    while ((await tx.query(waiting)).rowCount === 0) await delay(2);
+    const deadline = performance.now() + 20_000;
+    while ((await tx.query(waiting)).rowCount === 0) {
+      assert.ok(performance.now() < deadline, 'nobody else wants that row');
+      await delay(2);
+    }
     await write(tx, text);
   };
   const settled = await Promise.all([redrive(slowly), redrive(slowly)]);

@@ -160,9 +160,10 @@ test('--crash-point=effect: what was written and not committed is not there, and
   assert.equal(await victim.exited, null);
   assert.match(victim.stderr(), /WARNING: --crash-point=effect/);
   assert.equal((await found(records))['effects'], 0);
-  await startPayments(context, servers, [...argsFor(topic), '--no-unique-charge']);
+  const next = await startPayments(context, servers, [...argsFor(topic), '--no-unique-charge']);
   await untilEffects(records);
   assert.deepEqual(await found(records), { charges: 20, charged: 20, effects: 40, messages: 40, out_of_order: 0 });
+  assert.equal(await next.stop(), 0);
 });
 
 test('told to stop under load it ends cleanly, and the next one goes on where it was', async (context) => {

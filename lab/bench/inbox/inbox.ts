@@ -38,12 +38,18 @@ export async function runInbox(options: InboxOptions): Promise<InboxRounds> {
     if (usesKafka) progress(`bench: filling three topics with ${scale.consume.messages} messages each`);
     // Until Java has compiled what is hot, a broker needs three times the CPU: so for latencies too.
     const topics = usesKafka ? await fillTopics(world, scale.consume, signal) : undefined;
+    const inRounds = async (run: (say: (text: string) => void) => Promise<InboxRound>): Promise<InboxRound[]> => {
+      const done: InboxRound[] = [];
+      for (let round = 1; round <= scale.rounds; round += 1) {
+        done.push(await run((text) => progress(`bench: round ${round} of ${scale.rounds}, ${text}`)));
+      }
+      return done;
+    };
+    const fromKafka = await inRounds(async (say) => consumeInRound({ ...options, world, say }, topics));
+    // Last: a server that still writes and vacuums millions of keys makes every commit beside that slower.
     const stores = only.includes('keys') ? await fillStores(world, options) : [];
-    const rounds: InboxRound[] = [];
-    for (let round = 1; round <= scale.rounds; round += 1) {
-      const say = (text: string): void => progress(`bench: round ${round} of ${scale.rounds}, ${text}`);
-      rounds.push(await runRound({ ...options, world, topics, stores, say }));
-    }
+    const ofStores = await inRounds(async (say) => storeInRound({ ...options, world, say }, stores));
+    const rounds = fromKafka.map((round, n) => ({ ...round, ...ofStores[n] }));
     return { rounds, versions: { postgres: world.postgres.version, kafka: world.kafka.version } };
   } finally {
     await world.close();
@@ -62,16 +68,26 @@ async function fillStores(world: World, { scale, signal, progress }: InboxOption
 
 interface RoundContext extends InboxOptions {
   world: World;
-  topics: Topics | undefined;
-  stores: readonly Store[];
   say(text: string): void;
 }
 
-async function runRound(context: RoundContext): Promise<InboxRound> {
-  const { world, scale, only, topics, stores, signal, say } = context;
+async function consumeInRound(context: RoundContext, topics: Topics | undefined): Promise<InboxRound> {
+  const { world, scale, only, signal, say } = context;
   const round: InboxRound = {};
   if (topics && only.includes('consume'))
     round.consume = await runConsume({ world, scale: scale.consume, topics, signal, say });
+  if (only.includes('latency')) {
+    signal.throwIfAborted();
+    round.latency = await measureLatency({ world, scale: scale.latency, signal, say });
+    const each = latencyRates.map((rate) => `p99 ${round.latency?.rates[rate]?.p99Ms} ms at ${rate}/s`);
+    say(`latency: ${each.join(', ')}`);
+  }
+  return round;
+}
+
+async function storeInRound(context: RoundContext, stores: readonly Store[]): Promise<InboxRound> {
+  const { world, scale, only, signal, say } = context;
+  const round: InboxRound = {};
   if (stores.length > 0) {
     round.keys = await measureKeys(stores, scale.keys.batches, signal);
     const each = Object.entries(round.keys).map(([name, run]) => `${name} ${run.insertP99Us} us`);
@@ -83,12 +99,6 @@ async function runRound(context: RoundContext): Promise<InboxRound> {
     const { small, large, loaded, open } = round.expiry;
     const longest = `longest accept ${loaded.longestAcceptMs} ms, beside an open transaction ${open.longestAcceptMs} ms`;
     say(`expiry: ${small.expiryMs} ms and ${large.expiryMs} ms, DELETE ${large.deleteMs} ms; ${longest}`);
-  }
-  if (only.includes('latency')) {
-    signal.throwIfAborted();
-    round.latency = await measureLatency({ world, scale: scale.latency, signal, say });
-    const each = latencyRates.map((rate) => `p99 ${round.latency?.rates[rate]?.p99Ms} ms at ${rate}/s`);
-    say(`latency: ${each.join(', ')}`);
   }
   return round;
 }

@@ -4,6 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
 import { migrate } from '../migrations/migrate.ts';
+import type { Subscription, Transport } from '../transport.ts';
 import { createMemoryBroker } from '../transports/memory.ts';
 import type { Tx } from '../tx.ts';
 import { uuidv7 } from '../uuid.ts';
@@ -53,11 +54,19 @@ async function write(tx: Tx, those: readonly ReceivedMessage[]): Promise<void> {
 }
 
 /** Until as many are dealt with as were published. */
-async function consume(handler: Handler, workers = 1): Promise<ConsumerPass[]> {
+async function consume(handler: Handler, through: Transport = transport): Promise<ConsumerPass[]> {
   const passes: ConsumerPass[] = [];
   const stopping = new AbortController();
   const observe = (pass: ConsumerPass): number => passes.push(pass);
-  const consumer = createConsumer({ pool, transport, name, topics: [name], handler, workers, observe });
+  const consumer = createConsumer({
+    pool,
+    transport: through,
+    name,
+    topics: [name],
+    handler,
+    workers: 1,
+    observe,
+  });
   const running = consumer.run(stopping.signal);
   const deadline = performance.now() + 20_000;
   while (passes.reduce((sum, { received }) => sum + received, 0) < messages) {
@@ -111,6 +120,26 @@ test('a handler of each gets one lane at a time', async () => {
     passes.map(({ lanes }) => lanes.length),
     [1, 1, 1],
   );
+});
+
+test('the broker is told of a lane when its effects are committed', async () => {
+  let settled = 0;
+  const untold: number[] = [];
+  const subscribe: Transport['subscribe'] = async (options) => {
+    const subscription = await transport.subscribe(options);
+    const settle: Subscription['settle'] = async (deliveries) => {
+      settled += deliveries.length;
+      const { rows } = await pool.query<{ count: number }>(
+        'SELECT count(*)::int AS count FROM effects WHERE name = $1',
+        [name],
+      );
+      untold.push(rows[0]!.count - settled);
+      return subscription.settle(deliveries);
+    };
+    return { ...subscription, settle };
+  };
+  await consume({ each: async (tx, message) => write(tx, [message]) }, { ...transport, subscribe });
+  assert.deepEqual(untold, [0, 0, 0]);
 });
 
 test('if one of them cannot be processed each lane goes its own way, and it alone is held with those behind it', async () => {

@@ -126,10 +126,22 @@ test('a topic that keeps messages for ever is refused, unless it is said how far
 });
 
 test('experiments are refused in production, all with their reasons', async () => {
-  const args = ['--unsafe-ttl', '--dedup-ttl=5s', '--no-unique-charge', '--dup-rate=0.1', `--topics=${topic}`];
+  const args = [
+    '--unsafe-ttl',
+    '--dedup-ttl=5s',
+    '--no-unique-charge',
+    '--crash-point=effect',
+    '--dup-rate=0.1',
+    `--topics=${topic}`,
+  ];
   await assertRefuses(
     2,
-    [/--unsafe-ttl: .*may charge an order twice/, /--no-unique-charge: /, /--dup-rate=0.1 --seed=1: /],
+    [
+      /--unsafe-ttl: .*may charge an order twice/,
+      /--no-unique-charge: /,
+      /--crash-point=effect: /,
+      /--dup-rate=0.1 --seed=1: /,
+    ],
     servers,
     args,
     production,

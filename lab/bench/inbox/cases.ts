@@ -43,7 +43,7 @@ export interface ExpiryScale {
 }
 
 export interface LatencyScale {
-  /** Cold brokers cost about twice as much. */
+  /** Until V8 and Java have compiled what is hot. */
   warmS: number;
   /** At each of the two rates. */
   measuredS: number;

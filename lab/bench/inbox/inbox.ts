@@ -46,7 +46,7 @@ export async function runInbox(options: InboxOptions): Promise<InboxRounds> {
       return done;
     };
     const fromKafka = await inRounds(async (say) => consumeInRound({ ...options, world, say }, topics));
-    // Last: a server that still writes and vacuums millions of keys makes every commit beside that slower.
+    // Last, so that whatever millions of new keys leave the server to do is not beside the latencies.
     const stores = only.includes('keys') ? await fillStores(world, options) : [];
     const ofStores = await inRounds(async (say) => storeInRound({ ...options, world, say }, stores));
     const rounds = fromKafka.map((round, n) => ({ ...round, ...ofStores[n] }));

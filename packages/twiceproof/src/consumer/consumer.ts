@@ -55,11 +55,6 @@ export interface ConsumerOptions {
    * is how people are charged twice. Defaults to false.
    */
   unsafeRunLate?: boolean;
-  /**
-   * How often the broker is told how far we are. The position in the database is what counts, and each telling costs the
-   * brokers as much as a batch of records; what they were not told comes again, as duplicates. Defaults to 1,000.
-   */
-  offsetsEveryMs?: number;
   /** How often it looks for what operators asked for (`twiceproof held redrive | release`). Defaults to 1,000. */
   wishesEveryMs?: number;
   observe?(seen: ConsumerPass): void;
@@ -75,10 +70,14 @@ const defaults = {
   unsafeRunLate: false,
   idleTimeoutMs: 30_000,
   handlerTimeoutMs: 60_000,
-  offsetsEveryMs: 1_000,
   wishesEveryMs: 1_000,
 } as const;
 const waitMs = 1_000;
+/**
+ * How often the broker is told how far we are. The position in the database is what counts, and each telling costs the
+ * brokers as much as a batch of records; what they were not told comes again, as duplicates.
+ */
+const offsetsEveryMs = 1_000;
 
 export interface Consumer {
   /** Resolves when the signal was aborted and what was under way is done. */
@@ -97,7 +96,7 @@ export function createConsumer(options: ConsumerOptions): Consumer {
   if (!name || !(workers >= 1 && maxRecords >= 1 && attempts >= 1)) {
     throw new TwiceproofError('TP_OPTION', 'name is a text; batch, workers and attempts are numbers from 1 on');
   }
-  const { handlerTimeoutMs, offsetsEveryMs, unsafeRunLate: runLate } = settings;
+  const { handlerTimeoutMs, unsafeRunLate: runLate } = settings;
   const positions = new Map<string, bigint>();
   const common = { pool, schema: options.schema, consumer: name, handler, idleTimeoutMs, handlerTimeoutMs };
   const apply = createApply({ ...common, runLate, positions, onHeld: options.onHeld });

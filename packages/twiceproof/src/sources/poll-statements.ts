@@ -71,8 +71,8 @@ const listedRows = (schema: string): string => `SELECT * FROM ${schema}.outbox
  * some of it stands at the beginning; so it reads all of it when there is nothing.
  *
  * `has_large`: some payload is so large that the server keeps it apart from its row (TOAST), whether it is visible or not.
- * While there is none a page is a few megabytes at most. It is asked here because asking at each lock was a sixth of
- * what a batch costs the server.
+ * While there is none a page is a few megabytes at most. It is asked here, and not with each lock, because a
+ * backlog is locked for far more often than it is looked for.
  */
 export const shardsWithWork = (schema: string): string =>
   `SELECT c.shard, EXISTS (

@@ -229,3 +229,13 @@ test('an isolation level is one of three, and never a piece of SQL', async () =>
     { code: 'TP_OPTION' },
   );
 });
+
+test('settings of a transaction come as they are, whatever is in them', async () => {
+  for (const value of ["it's", "\\'; DROP TABLE x; --", '$1 \\n {}']) {
+    const localSettings = { application_name: value };
+    const { rows } = await transaction(pool, (tx) => tx.query("SELECT current_setting('application_name') AS name"), {
+      localSettings,
+    });
+    assert.equal(rows[0]!['name'], value);
+  }
+});

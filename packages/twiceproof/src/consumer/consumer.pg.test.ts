@@ -4,6 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
 import { TwiceproofError } from '../errors.ts';
+import { contentHash, createInbox } from '../inbox/accept.ts';
 import { createHeld, type HeldRow } from '../inbox/held.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { createOutbox } from '../outbox/append.ts';
@@ -40,9 +41,12 @@ beforeEach(() => {
 });
 
 /** `a1` is the first of aggregate `a`. */
+function messageOf(text: string) {
+  return { topic: name, aggregateId: text.replace(/\d+$/, ''), type: 'said', payload: Buffer.from(text) };
+}
+
 function record(text: string, id = uuidv7()): OutgoingRecord {
-  const message = { topic: name, aggregateId: text.replace(/\d+$/, ''), type: 'said', payload: Buffer.from(text) };
-  return toRecord({ ...message, id, createdAt: new Date() }, '/test');
+  return toRecord({ ...messageOf(text), id, createdAt: new Date() }, '/test');
 }
 
 async function publish(...records: (string | OutgoingRecord)[]): Promise<void> {
@@ -657,4 +661,24 @@ test('options that cannot be are refused', () => {
     assert.throws(() => start(wrong), { code: 'TP_OPTION' });
   }
   assert.throws(() => start({ schema: 'a"b' }), { code: 'TP_SCHEMA_NAME' });
+});
+
+test('a key that somebody else parks while we wait for his message is not overtaken', async () => {
+  const [first, second] = [record('a1'), record('a2')];
+  const id = first.headers!['ce_id']!;
+  await publish(first, second);
+  const delivery = { lane: { topic: name, partition: 0 }, key: undefined, value: Buffer.from('a1'), headers: [] };
+  const other = await pool.connect();
+  await other.query('BEGIN');
+  await createInbox().accept(other, { consumer: name, id, content: contentHash(messageOf('a1')) });
+  const parked = { kind: 'parked', delivery, topicId: 'x', aggregateId: 'a', id, content: 1n, reason: 'no' } as const;
+  await heldRows.hold(other, name, [parked]);
+  const running = start();
+  const waits = "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'";
+  await until(async () => (await pool.query(waits)).rowCount === 1);
+  await other.query('COMMIT');
+  other.release();
+  await until(() => received(running) === 2);
+  await running.stop();
+  assert.deepEqual([await effects(), await heldTexts()], [[], ['parked a1', 'parked a2']]);
 });

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { test } from 'node:test';
 import { testKafka } from '@twiceproof/infra/testing';
 import { testTransport } from '../conformance/transport.ts';
-import type { Transport } from '../transport.ts';
+import type { AssignedLane, Transport } from '../transport.ts';
 import { kafkaTransport, type KafkaTransportOptions } from './kafka.ts';
 
 const kafka = await testKafka();
@@ -102,6 +102,26 @@ test('a member that stood still for longer than its session cannot settle, nor s
       },
     });
     assert.equal(committed, 3n);
+  });
+});
+
+test('offsets that may wait are told at the latest when the group is left', async () => {
+  const topic = await kafka.createTopic('lazily');
+  await withTransport({}, async (transport) => {
+    await transport.publisher().publish([{ topic, key: 'k', value: Buffer.from('x') }]);
+    let committed: bigint | undefined;
+    const onAssigned = async ([lane]: readonly AssignedLane[]): Promise<never[]> => {
+      committed = lane?.committed;
+      return [];
+    };
+    const join = { group: kafka.group('lazily'), topics: [topic], offsetsEveryMs: 3_600_000, onAssigned };
+    const first = await transport.subscribe(join);
+    const batch = await first.receive({ maxRecords: 1, waitMs: 10_000 });
+    assert.equal(await first.settle(batch!.deliveries), 'settled');
+    await first.close();
+    assert.equal(committed, undefined);
+    await (await transport.subscribe(join)).close();
+    assert.equal(committed, 1n);
   });
 });
 

@@ -37,6 +37,12 @@ export const flags = {
     default: 'none',
     help: 'EXPERIMENT: dies (SIGKILL) when the first effects are written and not committed',
   },
+  'effect-order': {
+    type: 'choice',
+    choices: ['inbox-first', 'charge-first'],
+    default: 'inbox-first',
+    help: 'EXPERIMENT: which is written first in the transaction; the inbox is what the library does',
+  },
   'dup-rate': {
     type: 'string',
     default: '0',
@@ -72,6 +78,7 @@ const durations = ['dedup-ttl', 'replay-window', 'outbox-wait', 'partition-width
 
 export function flagProblems(given: Partial<PaymentsFlags>): string[] {
   const { topics, 'dup-rate': rate, 'unsafe-ttl': unsafe, 'hold-late': holds, 'dedup-ttl': ttl } = given;
+  const chargesFirst = given['effect-order'] === 'charge-first';
   return [
     ...durations.flatMap((name) => {
       const text = given[name];
@@ -81,6 +88,9 @@ export function flagProblems(given: Partial<PaymentsFlags>): string[] {
     ...(topics !== undefined && namesIn(topics).length === 0 ? ['--topics names no topic'] : []),
     ...(rate !== undefined && !isShare(rate) ? [`--dup-rate is a number from 0 to 1, not '${rate}'`] : []),
     ...(holds && !unsafe ? ['--hold-late is for --unsafe-ttl; without that late messages are held anyway'] : []),
+    ...(chargesFirst && !given['no-unique-charge']
+      ? ['--effect-order=charge-first needs --no-unique-charge: the constraint would speak before the inbox is asked']
+      : []),
     ...(unsafe && ttl === undefined ? ['--unsafe-ttl needs a --dedup-ttl: the one that is computed is safe'] : []),
   ];
 }
@@ -98,6 +108,9 @@ export function experimentsIn(given: PaymentsFlags): string[] {
       : []),
     ...(given['no-unique-charge'] ? ['--no-unique-charge: the database takes a second charge of an order'] : []),
     ...(given['crash-point'] === 'effect' ? ['--crash-point=effect: it dies at its first effects, before COMMIT'] : []),
+    ...(given['effect-order'] === 'charge-first'
+      ? ['--effect-order=charge-first: the charge is written before the inbox is asked; it holds nothing aside']
+      : []),
     ...(Number(given['dup-rate']) > 0
       ? [`--dup-rate=${given['dup-rate']} --seed=${given.seed}: messages are delivered again on purpose`]
       : []),

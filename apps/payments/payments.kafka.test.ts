@@ -148,23 +148,27 @@ test('two at once, with 30 % of the messages delivered again: charges are orders
   for (const payments of [one, other]) assert.equal(await payments.stop(), 0, payments.stderr());
 });
 
-test('--crash-point=effect: what was written and not committed is not there, and is done once by the next one', async (context) => {
-  const topic = await kafka.createTopic('crash', { partitions: 3 });
-  const records = orderRecords(topic, 20, 2);
-  await publish(records);
-  const victim = await startPayments(context, servers, [
-    ...argsFor(topic),
-    '--no-unique-charge',
-    '--crash-point=effect',
-  ]);
-  assert.equal(await victim.exited, null);
-  assert.match(victim.stderr(), /WARNING: --crash-point=effect/);
-  assert.equal((await found(records))['effects'], 0);
-  const next = await startPayments(context, servers, [...argsFor(topic), '--no-unique-charge']);
-  await untilEffects(records);
-  assert.deepEqual(await found(records), { charges: 20, charged: 20, effects: 40, messages: 40, out_of_order: 0 });
-  assert.equal(await next.stop(), 0);
-});
+for (const order of ['inbox-first', 'charge-first']) {
+  test(`--crash-point=effect, ${order}: what was written and not committed is not there, and is done once by the next one`, async (context) => {
+    const topic = await kafka.createTopic(order, { partitions: 3 });
+    const records = orderRecords(topic, 20, 2);
+    await publish(records);
+    const args = [...argsFor(topic), '--no-unique-charge', `--effect-order=${order}`];
+    const victim = await startPayments(context, servers, [...args, '--crash-point=effect']);
+    assert.equal(await victim.exited, null);
+    assert.match(victim.stderr(), /WARNING: --crash-point=effect/);
+    assert.equal((await found(records))['effects'], 0);
+    const next = await startPayments(context, servers, args);
+    await untilEffects(records);
+    await publish(records);
+    await until(
+      'all came again',
+      async () => (await next.metric('payments_messages_total{verdict="duplicate"}')) >= 40,
+    );
+    assert.deepEqual(await found(records), { charges: 20, charged: 20, effects: 40, messages: 40, out_of_order: 0 });
+    assert.equal(await next.stop(), 0);
+  });
+}
 
 test('told to stop under load it ends cleanly, and the next one goes on where it was', async (context) => {
   const topic = await kafka.createTopic('stopped', { partitions: 3 });

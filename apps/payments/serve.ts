@@ -8,6 +8,7 @@ import { createConsumer } from 'twiceproof/consumer';
 import { createInboxKeeper, type InboxKeeper } from 'twiceproof/consumer/inbox-keeper';
 import { TwiceproofError } from 'twiceproof/errors';
 import type { Transport } from 'twiceproof/transport';
+import { chargeFirst } from './charge-first.ts';
 import { chargeOrders, consumerName } from './charges.ts';
 import { refuseExperiments, requireFit } from './checks.ts';
 import { withDuplicates } from './duplicates.ts';
@@ -48,19 +49,29 @@ export async function serve({ given, pool, transport, signal, log }: ServeOption
   const watched = watchUnderWay(transport);
   const rate = Number(given['dup-rate']);
   const duplicates = { rate, seed: given.seed, onInjected: watch.injected };
-  const consumer = createConsumer({
+  const consuming = {
     pool,
     transport: rate > 0 ? withDuplicates(watched.transport, duplicates) : watched.transport,
-    name: consumerName,
     group: given.group,
     topics: namesIn(given.topics),
-    handler: chargeOrders(given.shape, { ...watch, diesAtEffect: given['crash-point'] === 'effect' }),
     batch: given.batch,
-    workers: given.workers,
-    unsafeRunLate: given['unsafe-ttl'] && !given['hold-late'],
     observe: watch.pass,
     onTrouble: watch.trouble,
-  });
+  };
+  const counts = { ...watch, diesAtEffect: given['crash-point'] === 'effect' };
+  const consume = async (stopped: AbortSignal): Promise<void> => {
+    if (given['effect-order'] === 'charge-first') {
+      return chargeFirst({ ...consuming, charge: chargeOrders('each', counts).each }, stopped);
+    }
+    const consumer = createConsumer({
+      ...consuming,
+      name: consumerName,
+      handler: chargeOrders(given.shape, counts),
+      workers: given.workers,
+      unsafeRunLate: given['unsafe-ttl'] && !given['hold-late'],
+    });
+    return consumer.run(stopped);
+  };
   const ready = readiness({ pool, oldestMs: watched.oldestMs, stalledMs: given['stalled-ms'], signal });
   const admin = createAdminServer({ metrics, ready });
   const address = await listenAdmin(admin, given['admin-port']);
@@ -68,7 +79,7 @@ export async function serve({ given, pool, transport, signal, log }: ServeOption
   const gauges = { metrics, pool, retention, oldestUnderWayMs: watched.oldestMs };
   // Nobody waits for it until the end: a bug in one of them ends the process, with its stack.
   const running = Promise.all([
-    consumer.run(stopping.signal),
+    consume(stopping.signal),
     keeper.run(stopping.signal),
     watchInbox(gauges, stopping.signal),
   ]);

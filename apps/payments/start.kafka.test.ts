@@ -32,6 +32,7 @@ test('--help names every flag, and all wrong flags are reported at once', async 
     'dup-rate',
     'no-unique-charge',
     'crash-point',
+    'effect-order',
     'grace-ms',
   ]) {
     assert.match(stdout, new RegExp(`--${flag}\\b`));
@@ -50,6 +51,8 @@ test('--help names every flag, and all wrong flags are reported at once', async 
     ['--batch=0', '--dedup-ttl=9', '--outbox-wait=0h', '--dup-rate=30', '--topics=,', '--hold-late'],
   );
   await assertRefuses(2, [/--unsafe-ttl needs a --dedup-ttl/], servers, ['--unsafe-ttl']);
+  const needs = [/--effect-order=charge-first needs --no-unique-charge/];
+  await assertRefuses(2, needs, servers, ['--effect-order=charge-first']);
 });
 
 test('without addresses it says which are missing', async () => {
@@ -131,6 +134,7 @@ test('experiments are refused in production, all with their reasons', async () =
     '--dedup-ttl=5s',
     '--no-unique-charge',
     '--crash-point=effect',
+    '--effect-order=charge-first',
     '--dup-rate=0.1',
     `--topics=${topic}`,
   ];
@@ -140,6 +144,7 @@ test('experiments are refused in production, all with their reasons', async () =
       /--unsafe-ttl: .*may charge an order twice/,
       /--no-unique-charge: /,
       /--crash-point=effect: /,
+      /--effect-order=charge-first: /,
       /--dup-rate=0.1 --seed=1: /,
     ],
     servers,

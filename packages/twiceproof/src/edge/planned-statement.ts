@@ -1,13 +1,6 @@
-import { hash } from 'node:crypto';
 import { durableCommit } from '../connection.ts';
 import { answeredClaimColumns, claimAnswered } from '../idempotency/statements.ts';
 import { insertMessages, messageColumns } from '../outbox/append.ts';
-
-export interface PlannedStatement {
-  /** Made of the text, because several operations may share a connection. */
-  name: string;
-  text: string;
-}
 
 /**
  * The parts run in this order because each needs rows of the one before: the bounds on waiting, the claims in the order of
@@ -18,14 +11,14 @@ export function plannedStatement(
   schema: string,
   rowColumns: Readonly<Record<string, string>>,
   effects: string,
-): PlannedStatement {
+): string {
   const rows = Object.entries(rowColumns).map(([name, type]) => ({ name, type }));
   const input = [...answeredClaimColumns, ...rows];
   const names = (columns: readonly { name: string }[]) => columns.map(({ name }) => `"${name}"`).join(', ');
   const parameters = (columns: readonly { type: string }[], from: number) =>
     columns.map(({ type }, n) => `$${from + n}::${type}[]`).join(', ');
   const firstOfMessages = 2 + input.length;
-  const text = `WITH bounds AS MATERIALIZED (
+  return `WITH bounds AS MATERIALIZED (
       SELECT set_config('lock_timeout', $1, true), ${durableCommit}
     ), input AS MATERIALIZED (
       SELECT i.* FROM bounds, unnest(${parameters(input, 2)}) WITH ORDINALITY AS i (${names(input)}, twiceproof_n)
@@ -49,5 +42,4 @@ export function plannedStatement(
       ${insertMessages(schema, '(SELECT of_won.* FROM written, of_won WHERE of = twiceproof_n AND all_of_it) AS m')}
     )
     SELECT key_hash FROM written LEFT JOIN claimed ON written.all_of_it`;
-  return { name: `twiceproof_${hash('sha256', text, 'hex').slice(0, 16)}`, text };
 }

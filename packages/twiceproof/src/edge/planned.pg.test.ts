@@ -277,3 +277,21 @@ test('it is right, and on disk, whatever this user has for defaults', async () =
   await Promise.all(strict.map(async (each) => each.end()));
   assert.deepEqual([(await counts('on')).orders, (await counts('off')).orders], [100, 0]);
 });
+
+test('a name of the statement that a pooler has not carried along is done without, and nothing is done twice', async () => {
+  const single = new pg.Pool({ connectionString: url, max: 1 });
+  try {
+    const operation = orders(0, { pool: single });
+    const first = idOf(await operation.run(alice('named-1'), { name: 'named', amount: 1 }));
+    const { rows } = await single.query<{ name: string }>('SELECT name FROM pg_prepared_statements');
+    assert.equal(rows.length, 1);
+    await single.query('DEALLOCATE ALL');
+    const second = idOf(await operation.run(alice('named-2'), { name: 'named', amount: 1 }));
+    assert.notEqual(first, second);
+    const { rows: written } = await pool.query("SELECT FROM orders WHERE name = 'named'");
+    assert.equal(written.length, 2);
+    assert.equal((await single.query('SELECT FROM pg_prepared_statements')).rows.length, 0);
+  } finally {
+    await single.end();
+  }
+});

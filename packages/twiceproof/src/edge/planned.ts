@@ -3,9 +3,9 @@ import {
   connectQuietly,
   isPassing,
   isServerError,
-  type NamesStatements,
   type Pool,
   type PoolClient,
+  type QueryResult,
 } from '../connection.ts';
 import { withDefaults } from '../defaults.ts';
 import { deferred } from '../deferred.ts';
@@ -14,13 +14,14 @@ import type { Answer } from '../idempotency/intent.ts';
 import { answeredClaims, createKeyStore, type KeyStore } from '../idempotency/statements.ts';
 import type { Message } from '../message.ts';
 import { messageColumns, type Outbox } from '../outbox/append.ts';
+import { createNamedStatements, isNameLost } from '../named-statements.ts';
 import { point } from '../points.ts';
 import { quotedSchema } from '../schema-name.ts';
 import { settleOrSplit, type Settled } from './batch.ts';
 import { failureOf } from '../failure.ts';
 import type { GroupEdge } from './group.ts';
 import { createQueue, queueDefaults, type Entry, type QueueOptions } from './group-queue.ts';
-import { plannedStatement, type PlannedStatement } from './planned-statement.ts';
+import { plannedStatement } from './planned-statement.ts';
 import { edgeDefaults, keptAnswer, refusal, replay, type EdgeLimits } from './reply.ts';
 
 /** What a command comes to if it is the first with its key. */
@@ -47,8 +48,8 @@ export interface PlannedEdgeOptions<C, Row> extends Partial<EdgeLimits>, QueueOp
   /** Needed where plans have messages. They are written when every row is, so the rows are locked by then. */
   outbox?: Outbox;
   /**
-   * The statement is given a name, so that the server parses it once on a connection. Say false behind a pooler in
-   * transaction mode that does not carry names along, or with a client that has none. Defaults to true.
+   * The statement is given a name, so that the server parses it once on a connection. A pooler that does not carry names
+   * along is noticed; say false for a client that has none. Defaults to true.
    */
   named?: boolean;
   /** How long to go on asking what became of a statement whose answer was lost. Defaults to 10,000. */
@@ -69,7 +70,9 @@ const plansKeptMs = 60_000;
 export function createPlannedEdge<C, Row>(options: PlannedEdgeOptions<C, Row>): GroupEdge<C> {
   const settings = withDefaults(defaults, options);
   const store = createKeyStore(options.schema);
-  const statement = plannedStatement(quotedSchema(options.schema), options.columns, options.statement);
+  const text = plannedStatement(quotedSchema(options.schema), options.columns, options.statement);
+  const run = createNamedStatements(settings.named);
+  const statement: Statement = async (client, values) => run(client, text, values);
   const queue = createQueue<C>(settings, async (batch) => {
     // Made once: what is sent again must be the same. A plan that throws is the fault of one, so not before the split.
     const plans = new Map<Entry<C>, Plan<Row>>();
@@ -83,6 +86,8 @@ export function createPlannedEdge<C, Row>(options: PlannedEdgeOptions<C, Row>): 
   return { run: async (intent, command) => queue.add(intent, command) };
 }
 
+type Statement = (client: PoolClient, values: unknown[]) => Promise<QueryResult>;
+
 type Settings<C, Row> = typeof defaults & PlannedEdgeOptions<C, Row> & { lockWaitMs: number };
 
 async function settle<C, Row>(
@@ -91,7 +96,7 @@ async function settle<C, Row>(
   plans: ReadonlyMap<Entry<C>, Plan<Row>>,
   settings: Settings<C, Row>,
   store: KeyStore,
-  statement: PlannedStatement,
+  statement: Statement,
 ): Promise<Settled[]> {
   await point('edge:before-claim');
   const refused = new Map(batch.map((entry) => [entry, refusal(entry.intent, settings)]));
@@ -121,7 +126,7 @@ async function carryOut<C, Row>(
   batch: readonly Entry<C>[],
   plans: ReadonlyMap<Entry<C>, Plan<Row>>,
   settings: Settings<C, Row>,
-  { name, text }: PlannedStatement,
+  statement: Statement,
 ): Promise<Set<string>> {
   const planned = batch.map((entry) => ({ intent: entry.intent, ...plans.get(entry)! }));
   const claims = planned.map(({ intent, answer }) => ({ intent, answer: keptAnswer(answer, settings) }));
@@ -138,10 +143,7 @@ async function carryOut<C, Row>(
     messages.map(({ n }) => n),
     ...prepared,
   ];
-  const sent = settings.named
-    ? (client as unknown as NamesStatements).query({ name, text, values })
-    : client.query(text, values);
-  const [{ rows }] = await Promise.all([sent, point('edge:statement-sent')]);
+  const [{ rows }] = await Promise.all([statement(client, values), point('edge:statement-sent')]);
   return new Set(rows.map((row) => String(row['key_hash'])));
 }
 
@@ -167,7 +169,7 @@ async function untilAnswered<T>(attempts: Attempts, work: (client: PoolClient) =
     const { error, wasConnected } = attempt;
     const isLost = !wasConnected || (!isServerError(error) && failureOf(error) === 'unavailable');
     if (isLost && wasConnected) unknown = error;
-    const mayGoOn = isPassing(error) || (isLost && unknown !== undefined);
+    const mayGoOn = isPassing(error) || isNameLost(error) || (isLost && unknown !== undefined);
     if (!mayGoOn) throw asNamed(error);
     if (performance.now() > deadline) throw unknown === undefined ? error : outcomeUnknown(unknown);
     await delay(pauseMs * (0.5 + Math.random()));

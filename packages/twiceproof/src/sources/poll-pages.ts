@@ -1,5 +1,6 @@
 /** The rows of a shard's window, page by page: the next one is read ahead, and a window of millions is sorted once. */
-import type { PoolClient, QueryResult } from '../connection.ts';
+import type { PoolClient } from '../connection.ts';
+import type { RunStatement } from '../named-statements.ts';
 import { TwiceproofError } from '../errors.ts';
 import { point } from '../points.ts';
 import type { SourcedMessage } from '../source.ts';
@@ -69,7 +70,7 @@ export interface PagesOptions {
   /** Of payloads in a page. The first message comes whatever its size. */
   maxBytes: number;
   /** Sends a statement that comes again and again. */
-  run(client: PoolClient, name: string, text: string, values: unknown[]): Promise<QueryResult>;
+  run: RunStatement;
 }
 
 export interface Pages {
@@ -130,7 +131,7 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
     }
     let listed = lists.get(shard);
     if (!listed || !isValid(listed, cursor)) {
-      const { rows } = await run(client, 'list', texts.list, [...window, maxListed]);
+      const { rows } = await run(client, texts.list, [...window, maxListed]);
       const split = (text: unknown): string[] => (typeof text === 'string' ? text.split(',') : []);
       const ids = split(rows[0]?.['ids']);
       // A list that was cut is not the end of the window.
@@ -161,7 +162,7 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
     { hasLarge }: Cursor,
   ): Promise<Found> {
     const statement = hasLarge ? (`large_${name}` as const) : name;
-    const reading = run(client, statement, texts[statement], hasLarge ? [...values, maxBytes] : values);
+    const reading = run(client, texts[statement], hasLarge ? [...values, maxBytes] : values);
     const [{ rows: found }] = await Promise.all([reading, point('source:reading')]);
     return { found, inPage: hasLarge ? Number(found[0]?.['in_page'] ?? 0) : found.length };
   }

@@ -172,11 +172,46 @@ test('a key that is parked while the next page was read ahead is not overtaken b
   assert.deepEqual(textsOf(await kit.outbox.parked()), ['bad1', 'bad2', 'bad3']);
 });
 
-test('without named statements, as behind a pooler that does not know them', async () => {
+/** What a pooler that gives each transaction another connection does to the names of statements. */
+const losses = {
+  'all are gone': 'true',
+  'those within a transaction are gone': "statement NOT LIKE '%has_large%'",
+} as const;
+
+for (const [loss, which] of Object.entries(losses)) {
+  test(`names of statements that a pooler does not carry along are done without: ${loss}`, async () => {
+    await using kit = await createKit(harness, 1);
+    const single = new pg.Pool({ connectionString: url, max: 1 });
+    try {
+      const source = createPollSource({ pool: single, schema: await schemaOf(), maxListed });
+      await kit.write(...numbered('a', 1, 30));
+      await take(source, 10, 4);
+      const { rows } = await single.query<{ name: string }>(`SELECT name FROM pg_prepared_statements WHERE ${which}`);
+      assert.notEqual(rows.length, 0);
+      await single.query(rows.map(({ name }) => `DEALLOCATE ${name}`).join('; '));
+      assert.deepEqual(textsOf(await take(source, 20, 4)), numbered('a', 11, 30));
+      const { rows: left } = await single.query('SELECT FROM pg_prepared_statements');
+      assert.ok(left.length <= 1, 'none was given a name again');
+    } finally {
+      await single.end();
+    }
+  });
+}
+
+test('names of statements that somebody else has on the connection are done without', async () => {
   await using kit = await createKit(harness, 1);
-  const source = createPollSource({ pool, schema: await schemaOf(), named: false, maxListed });
-  await kit.write(...numbered('a', 1, 30));
-  assert.deepEqual(textsOf(await take(source, 30, 4)), numbered('a', 1, 30));
+  const schema = await schemaOf();
+  const [ours, shared] = [0, 1].map(() => new pg.Pool({ connectionString: url, max: 1 })) as [pg.Pool, pg.Pool];
+  try {
+    await kit.write(...numbered('a', 1, 20));
+    await take(createPollSource({ pool: ours, schema, maxListed }), 10, 4);
+    const { rows } = await ours.query<{ name: string }>('SELECT name FROM pg_prepared_statements');
+    await shared.query(rows.map(({ name }) => `PREPARE ${name} AS SELECT 1`).join('; '));
+    const rest = await take(createPollSource({ pool: shared, schema, maxListed }), 10, 4);
+    assert.deepEqual(textsOf(rest), numbered('a', 11, 20));
+  } finally {
+    await Promise.all([ours.end(), shared.end()]);
+  }
 });
 
 test('the isolation that is usual on the server makes no difference', async () => {

@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { connectQuietly, isServerError, type NamesStatements, type Pool, type PoolClient } from '../connection.ts';
-import type { QueryResult } from '../connection.ts';
+import { connectQuietly, isServerError, type Pool, type PoolClient, type QueryResult } from '../connection.ts';
 import { withDefaults } from '../defaults.ts';
 import { TwiceproofError } from '../errors.ts';
+import { createNamedStatements, isNameLost } from '../named-statements.ts';
 import { relayTimes, type RelayTimes } from '../relay-times.ts';
 import { quotedSchema } from '../schema-name.ts';
 import type { Source, SourceBatch } from '../source.ts';
@@ -22,7 +22,7 @@ export interface PollSourceOptions {
    */
   pollIntervalMs?: number;
   times?: Partial<RelayTimes>;
-  /** As at the edge: say false behind a pooler that does not carry the names of statements along. Defaults to true. */
+  /** As at the edge: say false for a client that has no names for statements. Defaults to true. */
   named?: boolean;
   /** How many places of a large window are kept in memory. Defaults to 200,000. */
   maxListed?: number;
@@ -62,6 +62,7 @@ export function createPollSource(options: PollSourceOptions): Source {
   const { pool, pollIntervalMs, named, maxListed, maxBytes } = withDefaults(defaults, options);
   const times = relayTimes(options.times);
   const schema = quotedSchema(options.schema);
+  const run = createNamedStatements(named);
   const pages = createPages({ schema, maxListed, maxBytes, run });
   /** What was found at the last look is as good as new for a moment, while whole pages come: there is more behind them. */
   let found: Found | undefined;
@@ -98,7 +99,11 @@ export function createPollSource(options: PollSourceOptions): Source {
 
   async function look(): Promise<Found> {
     if (found && performance.now() - found.atMs < lookAtLeastEveryMs) return found;
-    const { rows } = await onConnection((client) => run(client, 'look', shardsWithWork(schema), []));
+    const ask = async (): Promise<QueryResult> => onConnection((client) => run(client, shardsWithWork(schema), []));
+    const { rows } = await ask().catch(async (error: unknown) => {
+      if (isNameLost(error)) return ask();
+      throw error;
+    });
     const shards = rows.map((row) => Number(row['shard']));
     found = { shards, hasLarge: rows[0]?.['has_large'] === true, atMs: performance.now() };
     return found;
@@ -121,6 +126,7 @@ export function createPollSource(options: PollSourceOptions): Source {
       batch = createBatch({ client, schema, cursor, page });
     } catch (error) {
       await giveUp(client, error);
+      if (isNameLost(error)) return 'again';
       throw error;
     }
     if (batch.messages.length > 0) return batch;
@@ -145,13 +151,6 @@ export function createPollSource(options: PollSourceOptions): Source {
       hasParked: clock?.rows[0]?.['has_parked'] === true,
       hasLarge,
     };
-  }
-
-  async function run(client: PoolClient, name: string, text: string, values: unknown[]): Promise<QueryResult> {
-    if (!named) return client.query(text, values);
-    // The schema is part of the name: two sources may share a pool.
-    const statement = { name: `twiceproof_poll_${name}_${options.schema ?? ''}`, text, values };
-    return (client as unknown as NamesStatements).query(statement);
   }
 
   async function onConnection<T>(work: (client: PoolClient) => Promise<T>): Promise<T> {

@@ -1,0 +1,31 @@
+import { hash } from 'node:crypto';
+import type { NamesStatements, PoolClient, QueryResult } from './connection.ts';
+
+export type RunStatement = (client: PoolClient, text: string, values: unknown[]) => Promise<QueryResult>;
+
+/**
+ * A statement with a name is parsed once on a connection, and soon planned once. Its name is made of its text, so that it
+ * never means another statement, whoever else shares the connection.
+ *
+ * A pooler that gives each transaction another connection may not carry names along: then the server says that it does not
+ * know one, or that it has it already. Nothing was carried out, and from then on all go without names.
+ */
+export function createNamedStatements(named: boolean): RunStatement {
+  const names = new Map<string, string>();
+  let isNamed = named;
+  return async (client, text, values) => {
+    if (!isNamed) return client.query(text, values);
+    const name = names.get(text) ?? `twiceproof_${hash('sha256', text, 'hex').slice(0, 16)}`;
+    names.set(text, name);
+    try {
+      return await (client as unknown as NamesStatements).query({ name, text, values });
+    } catch (error) {
+      if (isNameLost(error)) isNamed = false;
+      throw error;
+    }
+  };
+}
+
+export function isNameLost(error: unknown): boolean {
+  return ['26000', '42P05'].includes(String((error as { code?: unknown } | undefined)?.code));
+}

@@ -668,16 +668,20 @@ test('a key that somebody else parks while we wait for his message is not overta
   const id = first.headers!['ce_id']!;
   await publish(first, second);
   const delivery = { lane: { topic: name, partition: 0 }, key: undefined, value: Buffer.from('a1'), headers: [] };
-  const other = await pool.connect();
-  await other.query('BEGIN');
-  await createInbox().accept(other, { consumer: name, id, content: contentHash(messageOf('a1')) });
   const parked = { kind: 'parked', delivery, topicId: 'x', aggregateId: 'a', id, content: 1n, reason: 'no' } as const;
-  await heldRows.hold(other, name, [parked]);
-  const running = start();
   const waits = "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'";
-  await until(async () => (await pool.query(waits)).rowCount === 1);
-  await other.query('COMMIT');
-  other.release();
+  const other = await pool.connect();
+  let running: ReturnType<typeof start>;
+  try {
+    await other.query('BEGIN');
+    await createInbox().accept(other, { consumer: name, id, content: contentHash(messageOf('a1')) });
+    await heldRows.hold(other, name, [parked]);
+    running = start();
+    await until(async () => (await pool.query(waits)).rowCount === 1);
+    await other.query('COMMIT');
+  } finally {
+    other.release(true);
+  }
   await until(() => received(running) === 2);
   await running.stop();
   assert.deepEqual([await effects(), await heldTexts()], [[], ['parked a1', 'parked a2']]);

@@ -6,10 +6,17 @@ import type { Java } from './java.ts';
 import type { Run } from './run.ts';
 import { waitUntilReady, type ServerCommand, type ServerProcess } from './server-process.ts';
 
+/** A second listener, whose clients are told that it is elsewhere: where something stands between them and the broker. */
+export interface SideDoor {
+  port: number;
+  advertisedPort: number;
+}
+
 export interface BrokerNode {
   id: number;
   port: number;
   controllerPort: number;
+  sideDoor?: SideDoor | undefined;
   directory: string;
   clusterId: string;
 }
@@ -68,14 +75,15 @@ export function writeBrokerFiles(
   }
   copyFileSync(join(import.meta.dirname, 'kafka/log4j2.xml'), join(node.directory, 'log4j2.xml'));
   const file = join(node.directory, 'server.properties');
+  const { sideDoor } = node;
   const settings = {
     'process.roles': 'broker,controller',
     'node.id': String(node.id),
     'controller.quorum.voters': all.map((peer) => `${peer.id}@127.0.0.1:${peer.controllerPort}`).join(','),
-    listeners: `PLAINTEXT://127.0.0.1:${node.port},CONTROLLER://127.0.0.1:${node.controllerPort}`,
-    'advertised.listeners': `PLAINTEXT://127.0.0.1:${node.port}`,
+    listeners: `PLAINTEXT://127.0.0.1:${node.port},CONTROLLER://127.0.0.1:${node.controllerPort}${sideDoor ? `,SIDE://127.0.0.1:${sideDoor.port}` : ''}`,
+    'advertised.listeners': `PLAINTEXT://127.0.0.1:${node.port}${sideDoor ? `,SIDE://127.0.0.1:${sideDoor.advertisedPort}` : ''}`,
     'controller.listener.names': 'CONTROLLER',
-    'listener.security.protocol.map': 'PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT',
+    'listener.security.protocol.map': 'PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SIDE:PLAINTEXT',
     // Below the broker's working directory: Java reads this file as Latin-1, and a path may hold any character.
     'log.dirs': 'log',
     ...safetySettings(all.length),

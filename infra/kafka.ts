@@ -9,6 +9,7 @@ import {
   waitUntilServing,
   writeBrokerFiles,
   type BrokerNode,
+  type SideDoor,
 } from './kafka-broker.ts';
 import { findKafka, type KafkaDistribution } from './kafka-distribution.ts';
 import { freePorts, requireFreePort } from './ports.ts';
@@ -21,6 +22,8 @@ export interface KafkaOptions {
   run?: Run;
   /** Of the first broker; the others follow. Defaults to free ports. */
   port?: number;
+  /** One for each broker, such as for clients that come through a proxy. Defaults to none. */
+  sideDoors?: readonly SideDoor[];
   /** Where to keep the brokers' data beyond the run. Defaults to new data inside the run. */
   directory?: string;
   progress?: (text: string) => void;
@@ -95,6 +98,7 @@ async function layOut(options: KafkaOptions, directory: string): Promise<BrokerN
     id: index + 1,
     port: options.port === undefined ? ports[index]! : options.port + index,
     controllerPort: ports[options.brokers + index]!,
+    sideDoor: options.sideDoors?.[index],
     directory: join(directory, `broker-${index + 1}`),
     clusterId,
   }));

@@ -1,5 +1,7 @@
 /** One fault while orders are written, published and charged, and the verdict. */
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { join } from 'node:path';
 import type { Supervised } from '../supervisor/process.ts';
@@ -17,11 +19,15 @@ export interface PaymentsStage {
   /** Starts payments under this name, as a member of this trial's group. Those that run in the end must stop when told. */
   start(role: string, options?: StartOptions): Promise<Supervised>;
   /** As `start`, without waiting until it is ready. */
-  begin(role: string): Promise<Supervised>;
+  begin(role: string, options?: StartOptions): Promise<Supervised>;
   /** A name that no other trial has. */
   role(name: string): string;
   /** When so many messages of this trial have had their effect. */
   processed(atLeast: number): Promise<void>;
+  /** Appends so many orders whose ids are older than what the inbox remembers. Answers when all of their messages are held. */
+  heldAsLate(orders: number): Promise<void>;
+  /** As an operator does. The wish stays when payments is gone. */
+  askToRedrive(): void;
 }
 
 export interface PaymentsOptions {
@@ -47,7 +53,12 @@ export async function paymentsTrial(
     topic,
     role: (name) => `${topic}-${name}`,
     processed: async (atLeast) => untilProcessed(world, topic, atLeast),
-    begin: async (role) => begin(role, {}),
+    heldAsLate: async (count) => {
+      await appendOldOrders(world, topic, count);
+      await untilHeld(world, topic, count * changesOfOld.length);
+    },
+    askToRedrive: () => askToRedrive(world, topic),
+    begin: async (role, options = {}) => begin(role, options),
     start: async (role, options = {}) => {
       const payments = await begin(role, options);
       await payments.firstJsonLine(startTimeoutMs);
@@ -94,6 +105,61 @@ async function startPayments(
     env: { DATABASE_URL: url.href, KAFKA_BROKERS: world.kafka.bootstrap },
     cwd: root,
   });
+}
+
+const changesOfOld = [
+  { status: 'created', amount_cents: 700, type: 'order.created' },
+  { status: 'paid', type: 'order.status_changed' },
+  { status: 'shipped', type: 'order.status_changed' },
+];
+const ageOfOldMs = 60 * 86_400_000;
+
+async function appendOldOrders({ database }: RelayWorld, topic: string, orders: number): Promise<void> {
+  const time = (Date.now() - ageOfOldMs).toString(16).padStart(12, '0');
+  const messages = Array.from({ length: orders }, () => randomUUID()).flatMap((orderId) =>
+    changesOfOld.map(({ type, ...change }, before) => {
+      const payload = JSON.stringify({ order_id: orderId, version: before + 1, ...change });
+      // A UUIDv7: its time, then what a random one has behind it.
+      return { orderId, type, payload, id: `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}` };
+    }),
+  );
+  await database.query(
+    `INSERT INTO twiceproof.outbox (shard, topic, aggregate_id, msg_id, event_type, payload)
+     SELECT (hashtextextended(order_id COLLATE "C", 0) & 9223372036854775807) % shards, $1, order_id, id, type, payload
+     FROM twiceproof.settings, unnest($2::text[], $3::uuid[], $4::text[], $5::bytea[]) WITH ORDINALITY
+       AS m (order_id, id, type, payload, n) ORDER BY n`,
+    [
+      topic,
+      messages.map(({ orderId }) => orderId),
+      messages.map(({ id }) => id),
+      messages.map(({ type }) => type),
+      messages.map(({ payload }) => Buffer.from(payload)),
+    ],
+  );
+}
+
+async function untilHeld({ database }: RelayWorld, topic: string, count: number): Promise<void> {
+  const deadline = performance.now() + drainedWithinMs;
+  for (;;) {
+    const { rows } = await database.query<{ count: number }>(
+      `SELECT count(*)::int AS count FROM twiceproof.held WHERE topic = $1 AND kind = 'late'`,
+      [topic],
+    );
+    if (rows[0]!.count === count) return;
+    assert.ok(performance.now() < deadline, `${rows[0]!.count} of ${count} messages are held`);
+    await delay(50);
+  }
+}
+
+function askToRedrive({ server }: RelayWorld, topic: string): void {
+  const cli = join(root, 'packages/twiceproof/src/cli/main.ts');
+  const what = ['--consumer=payments', '--kind=late', `--topic=${topic}`];
+  // Without waiting for what comes of it: that is 1.
+  const { status, stderr } = spawnSync(process.execPath, [cli, 'held', 'redrive', ...what, '--wait-ms=0'], {
+    env: { ...process.env, DATABASE_URL: server.url },
+    encoding: 'utf8',
+  });
+  assert.ok(status === 0 || status === 1, stderr);
 }
 
 async function written({ database }: RelayWorld, topic: string): Promise<number> {
@@ -151,4 +217,48 @@ async function stopAll(running: readonly Supervised[]): Promise<void> {
   for (const each of running) each.signal('SIGTERM');
   for (const each of running) each.thaw(); // A trial that failed may have left one frozen, and that hears no signal.
   for (const each of running) assert.deepEqual(await each.exited, { code: 0, signal: null }, each.describe());
+}
+
+export interface InboxState {
+  floor: number;
+  ceiling: number;
+  /** Of those that are attached, in their order. */
+  partitions: { fromMs: number; toMs: number }[];
+  /** Partitions that are not attached any more, or not wholly. */
+  loose: number;
+}
+
+/** By the names of the partitions, which are their bounds. */
+export async function inboxState({ database }: RelayWorld): Promise<InboxState> {
+  const { rows } = await database.query<{ name: string; attached: boolean; floor: string; ceiling: string }>(
+    `SELECT c.relname AS name, COALESCE(NOT i.inhdetachpending, false) AS attached, b.floor, b.ceiling
+     FROM twiceproof.inbox_bounds b, pg_class c LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
+     WHERE c.relnamespace = 'twiceproof'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^inbox_[0-9]+_[0-9]+$'`,
+  );
+  const timeOf = (id: string): number => Number.parseInt(id.replaceAll('-', '').slice(0, 12), 16);
+  const partitions = rows
+    .filter(({ attached }) => attached)
+    .map(({ name }) => name.split('_').slice(1).map(Number))
+    .map(([fromMs, toMs]) => ({ fromMs: fromMs!, toMs: toMs! }));
+  return {
+    floor: timeOf(rows[0]!.floor),
+    ceiling: timeOf(rows[0]!.ceiling),
+    partitions: partitions.toSorted((a, b) => a.fromMs - b.fromMs),
+    loose: rows.length - partitions.length,
+  };
+}
+
+/** From the floor to the ceiling without a gap, and nothing besides. */
+export async function judgeInbox(world: RelayWorld): Promise<void> {
+  const deadline = performance.now() + drainedWithinMs;
+  for (;;) {
+    const { floor, ceiling, partitions, loose } = await inboxState(world);
+    const ends = [floor, ...partitions.map(({ toMs }) => toMs)];
+    const isWhole = partitions.every(({ fromMs }, n) => (n === 0 ? fromMs <= floor : fromMs === ends[n]));
+    const isForgotten = partitions.every(({ toMs }) => toMs > floor) && loose === 0;
+    if (isWhole && isForgotten && ends.at(-1) === ceiling) return;
+    const found = JSON.stringify({ floor, ceiling, partitions, loose });
+    assert.ok(performance.now() < deadline, `the inbox is not whole: ${found}`);
+    await delay(50);
+  }
 }

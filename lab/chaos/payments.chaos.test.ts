@@ -5,7 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { sends } from '../proxy/fault.ts';
 import type { Supervised } from '../supervisor/process.ts';
 import { append } from './writers.ts';
-import { paymentsTrial } from './payments-trial.ts';
+import { inboxState, judgeInbox, paymentsTrial } from './payments-trial.ts';
 import { openRelayWorld } from './relay-world.ts';
 
 const world = await openRelayWorld();
@@ -75,6 +75,76 @@ describe('SIGKILL', { concurrency: 4 }, () => {
       },
       { held: 2 },
     );
+  });
+});
+
+// One after the other from here on: all payments are one consumer, so any of them would do what an operator asks for, and
+// keep the inbox.
+for (const point of ['consumer:redrive-taken', 'consumer:redriven']) {
+  test(`SIGKILL at ${point}: what is redriven has one effect, in its order`, async () => {
+    await paymentsTrial(world, async ({ start, role, heldAsLate, askToRedrive }) => {
+      // Some are done by then.
+      const trap = world.lab.at({ role: role('a'), point, hit: 2 }, 'kill');
+      const victim = await start('a');
+      return async () => {
+        await heldAsLate(60);
+        askToRedrive();
+        await trap.fired(60_000);
+        assert.deepEqual(await victim.exited, { code: null, signal: 'SIGKILL' });
+        await start('successor');
+      };
+    });
+  });
+}
+
+test('SIGKILL at inbox:partitions-made: the successor goes on where they end, and all is accepted', async () => {
+  await paymentsTrial(world, async ({ begin, start, role }) => {
+    // Somebody has to have opened it.
+    const opener = await start('opener');
+    opener.signal('SIGTERM');
+    await opener.exited;
+    const lost = await takeLastPartition();
+    const trap = world.lab.at({ role: role('a'), point: 'inbox:partitions-made' }, 'kill');
+    const victim = await begin('a');
+    return async () => {
+      await trap.fired(60_000);
+      await victim.exited;
+      const { ceiling, partitions } = await inboxState(world);
+      assert.deepEqual([partitions.at(-1)!.toMs, ceiling], [lost.toMs, lost.fromMs], 'made, and not in use');
+      await start('successor');
+      await judgeInbox(world);
+    };
+  });
+});
+
+/** As if so much time had passed. Nothing is in it: it is of a time to come. */
+async function takeLastPartition(): Promise<{ fromMs: number; toMs: number }> {
+  const last = (await inboxState(world)).partitions.at(-1)!;
+  const name = `twiceproof."inbox_${last.fromMs}_${last.toMs}"`;
+  const time = last.fromMs.toString(16).padStart(12, '0');
+  await world.database.query(`ALTER TABLE twiceproof.inbox DETACH PARTITION ${name}; DROP TABLE ${name};
+    UPDATE twiceproof.inbox_bounds SET ceiling = '${time.slice(0, 8)}-${time.slice(8)}-0000-0000-000000000000'`);
+  return last;
+}
+
+test('SIGKILL at inbox:partition-dropped: the successor drops the rest, and nothing is accepted there again', async () => {
+  await paymentsTrial(world, async ({ begin, start, role, heldAsLate, askToRedrive }) => {
+    const args = ['--dedup-ttl=3d', '--unsafe-ttl', '--hold-late'];
+    const trap = world.lab.at({ role: role('a'), point: 'inbox:partition-dropped', hit: 2 }, 'kill');
+    const victim = await begin('a', { args });
+    return async () => {
+      await trap.fired(60_000);
+      await victim.exited;
+      const { floor, partitions } = await inboxState(world);
+      assert.ok(
+        partitions.some(({ toMs }) => toMs <= floor),
+        'it was killed before it was done',
+      );
+      await start('successor', { args });
+      await judgeInbox(world);
+      await heldAsLate(1);
+      askToRedrive();
+    };
   });
 });
 

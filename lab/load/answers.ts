@@ -1,5 +1,9 @@
-/** Every `ok` answer to a key must be the same, bit by bit. Kept for the hot set only: no other key comes twice. */
+/**
+ * Every `ok` answer to a key must be the same at each door, bit by bit. Kept for the hot set only: no other key
+ * comes twice.
+ */
 import { digestText, type Digest } from './digest.ts';
+import type { DoorKind } from './line.ts';
 
 export interface Difference {
   keyNumber: number;
@@ -16,27 +20,31 @@ export interface Answers {
   different: number;
   /** A few of them. */
   samples: Difference[];
-  check(keyNumber: number, digest: Digest, describe: () => { key: string; answer: string }): void;
+  /** Whether a key of the hot set has an `ok` answer. */
+  has(keyNumber: number): boolean;
+  check(keyNumber: number, door: DoorKind, digest: Digest, describe: () => { key: string; answer: string }): void;
 }
 
 const maxSamples = 10;
 
 export function createAnswers(hotKeys: number): Answers {
-  // 9 bytes a key, and the kernel gives only the pages that are touched.
-  const known = new Uint8Array(hotKeys);
-  const hashes = new Uint32Array(2 * hotKeys);
+  // 18 bytes a key, and the kernel gives only the pages that are touched. First those of HTTP, then those of gRPC.
+  const known = new Uint8Array(2 * hotKeys);
+  const hashes = new Uint32Array(4 * hotKeys);
   const answers: Answers = {
     compared: 0,
     different: 0,
     samples: [],
-    check(keyNumber, digest, describe) {
+    has: (keyNumber) => keyNumber < hotKeys && known[keyNumber]! + known[hotKeys + keyNumber]! > 0,
+    check(keyNumber, door, digest, describe) {
       if (keyNumber >= hotKeys) return;
-      const a = hashes[2 * keyNumber]!;
-      const b = hashes[2 * keyNumber + 1]!;
-      if (known[keyNumber] === 0) {
-        known[keyNumber] = 1;
-        hashes[2 * keyNumber] = digest.a;
-        hashes[2 * keyNumber + 1] = digest.b;
+      const at = door === 'http' ? keyNumber : hotKeys + keyNumber;
+      const a = hashes[2 * at]!;
+      const b = hashes[2 * at + 1]!;
+      if (known[at] === 0) {
+        known[at] = 1;
+        hashes[2 * at] = digest.a;
+        hashes[2 * at + 1] = digest.b;
         return;
       }
       answers.compared++;

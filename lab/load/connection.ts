@@ -5,23 +5,14 @@
  * closed -> opening -> idle <-> busy; every state falls back to closed when the socket goes.
  */
 import { connect, type Socket } from 'node:net';
-import { isCut, type Send } from './plan.ts';
+import type { Line, OnDone, Reason } from './line.ts';
+import { isCut } from './plan.ts';
 import { createRequest, type Request } from './request.ts';
 import { createParser, type ResponseParser } from './response.ts';
 
-/** Why an invocation is over. Only `refused` says that the server cannot have seen it. */
-export type Reason = 'answered' | 'cut' | 'timeout' | 'refused' | 'reset' | 'protocol';
-
-export interface Connection {
-  request: Request;
-  answer: ResponseParser;
-  /** In flight. Whoever has set it calls `start`. */
-  current: Send | undefined;
+export interface Connection extends Line {
   /** Opens the socket without a request; rejects if nobody listens. */
   open(): Promise<void>;
-  start(nowMs: number): void;
-  /** Gives the request up and the socket with it. */
-  abandon(reason: Reason): void;
   close(): void;
 }
 
@@ -32,8 +23,8 @@ export interface ConnectionOptions {
   seed: number;
   bornAtMs: number | undefined;
   maxResponseBytes: number;
-  /** `current` is empty again; `answer` holds what came. */
-  onDone(connection: Connection, send: Send, reason: Reason): void;
+  onOpen(): void;
+  onDone: OnDone;
 }
 
 /** Node's servers close a connection after 5 s without a request: one sent at that moment would be lost. */
@@ -43,6 +34,8 @@ const maxIdleMs = 4_000;
 const readBuffer = Buffer.alloc(65_536);
 
 interface Own extends Connection {
+  asked: Request;
+  answer: ResponseParser;
   options: ConnectionOptions;
   socket: Socket | undefined;
   isOpen: boolean;
@@ -55,7 +48,8 @@ export function createConnection(options: ConnectionOptions): Connection {
   const { host, port, principalHeader, seed, bornAtMs, maxResponseBytes } = options;
   const own: Own = {
     options,
-    request: createRequest(`${host}:${port}`, principalHeader, seed, bornAtMs),
+    door: 'http',
+    asked: createRequest(`${host}:${port}`, principalHeader, seed, bornAtMs),
     answer: createParser(maxResponseBytes),
     current: undefined,
     socket: undefined,
@@ -66,8 +60,12 @@ export function createConnection(options: ConnectionOptions): Connection {
       const socket = openSocket(own);
       return new Promise((resolve, reject) => socket.once('connect', resolve).once('error', reject));
     },
-    start(nowMs) {
+    prepare(send) {
+      own.current = send;
       own.isSent = false;
+      own.asked.fill(send);
+    },
+    start(nowMs) {
       if (own.isOpen && nowMs - own.usedMs > maxIdleMs) drop(own);
       own.usedMs = nowMs;
       if (own.socket && own.isOpen) write(own, own.socket);
@@ -75,7 +73,7 @@ export function createConnection(options: ConnectionOptions): Connection {
     },
     abandon(reason) {
       drop(own);
-      finish(own, reason);
+      finish(own, own.isSent ? reason : 'no-connection');
     },
     close: () => drop(own),
   };
@@ -93,6 +91,7 @@ function openSocket(own: Own): Socket {
   socket.on('connect', () => {
     if (socket !== own.socket) return;
     own.isOpen = true;
+    own.options.onOpen();
     if (own.current) write(own, socket);
   });
   // `close` follows and says all that matters.
@@ -122,11 +121,11 @@ function write(own: Own, socket: Socket): void {
   own.isSent = true;
   own.answer.reset();
   if (send.kind !== 'cut-sent' || !isCut(send)) {
-    socket.write(own.request.bytes);
+    socket.write(own.asked.bytes);
     return;
   }
   // Only when the kernel has it: destroy() would throw away what still waits in the process.
-  socket.write(own.request.bytes, () => {
+  socket.write(own.asked.bytes, () => {
     if (socket === own.socket) own.abandon('cut');
   });
 }

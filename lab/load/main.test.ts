@@ -40,11 +40,28 @@ test('says ready first and the result last, stops at SIGTERM, and leaves its fil
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
     const args = ['--url', url, '--rate', '200', '--duration', '60', '--clients', '8', '--seed', '5'];
     const files = ['--out', join(directory, 'out'), '--ledger', join(directory, 'ledger')];
+    let metrics: Promise<string> | undefined;
+    let admin = '';
     const { code, lines, stderr } = await program([...args, ...files], (line, pid) => {
-      if ('second' in line) process.kill(pid, 'SIGTERM');
+      if ('admin' in line) admin = String(line.admin);
+      if (!('second' in line)) return;
+      metrics ??= fetch(`${admin}/metrics`).then((response) => response.text());
+      metrics.finally(() => process.kill(pid, 'SIGTERM')).catch(() => {});
     });
     assert.equal(code, 0, stderr);
     assert.deepEqual([lines[0]?.['ready'], lines[0]?.['seed']], [true, 5]);
+    const text = await metrics!;
+    const sent = Number(/^load_sent_total (\d+)$/m.exec(text)?.[1]);
+    assert.ok(sent > 100);
+    const labels = 'door="http",operation="create"';
+    const ok = Number(
+      new RegExp(`^load_requests_total{${labels},outcome="ok",reason="answered"} (\\d+)$`, 'm').exec(text)?.[1],
+    );
+    assert.ok(ok > 100 && ok <= sent);
+    assert.ok(text.includes(`load_request_duration_seconds_count{${labels}} ${ok}\n`));
+    for (const name of ['waiting_requests', 'in_flight_requests', 'unsettled_keys']) {
+      assert.match(text, new RegExp(`^load_${name} \\d+$`, 'm'));
+    }
     const { result } = lines.at(-1) as { result: LoadResult };
     assert.ok(result.interrupted && result.valid && result.counts.ok > 100);
     assert.match(result.command, /^npm run load -- .*--seed 5/);
@@ -62,13 +79,15 @@ test('says ready first and the result last, stops at SIGTERM, and leaves its fil
 });
 
 test('a wrong call and a missing server have exit codes of their own', async () => {
-  const [wrong, nobody] = await Promise.all([
-    program(['--retry-rate', '2', '--hot', '', '--url', 'ftp://a']),
-    // Port 1 belongs to a service that nobody has run for decades.
+  // Port 1 belongs to a service that nobody has run for decades.
+  const [wrong, nobody, nobodyAtAll] = await Promise.all([
+    program(['--retry-rate', '2', '--status-rate', '-1', '--hot', '', '--url', 'ftp://a', '--grpc', 'http://b']),
     program(['--url', 'http://127.0.0.1:1']),
+    program(['--grpc', '127.0.0.1:1']),
   ]);
   assert.equal(wrong.code, 2);
-  assert.match(wrong.stderr, /url[^]*retry-rate/);
-  assert.equal(nobody.code, 3);
+  assert.match(wrong.stderr, /url[^]*gRPC address[^]*retry-rate[^]*status-rate/);
+  assert.deepEqual([nobody.code, nobodyAtAll.code], [3, 3]);
   assert.match(nobody.stderr, /ECONNREFUSED/);
+  assert.match(nobodyAtAll.stderr, /nobody serves gRPC at 127\.0\.0\.1:1/);
 });

@@ -1,18 +1,29 @@
 /** `npm run load`: seeded requests with retries against running orders processes. */
 import { randomInt } from 'node:crypto';
 import { EXIT, main, Refusal, type Context, type FlagSpecs, type Output } from '@twiceproof/program';
+import { createAdminServer, listenAdmin } from '@twiceproof/program/admin';
+import { createMetrics } from '@twiceproof/program/metrics';
 import { noLedger, openLedger, type Ledger } from './ledger.ts';
 import type { Second } from './meter.ts';
-import { defaults, problemsOf, type LoadOptions } from './options.ts';
+import { defaults, problemsOf, targetsOf, type LoadOptions } from './options.ts';
 import { resultOf, writeResult, type LoadResult } from './result.ts';
-import { runLoad } from './run.ts';
+import { runLoad, Unreachable } from './run.ts';
 
 const flags = {
-  url: { type: 'string', default: defaults.urls.join(','), help: 'http://host:port, several with commas between' },
+  url: {
+    type: 'string',
+    help: `http://host:port, several with commas between; without it and --grpc, ${defaults.urls.join()}`,
+  },
+  grpc: { type: 'string', help: 'host:port, several with commas between; with --url, requests go to both doors' },
   rate: { type: 'integer', min: 1, max: 1_000_000, default: defaults.rate, help: 'requests/s, retries included' },
   duration: { type: 'integer', min: 1, max: 86_400, default: defaults.durationS, help: 'seconds' },
   warmup: { type: 'integer', min: 0, max: 86_399, default: 0, help: 'seconds whose latencies do not count' },
   'retry-rate': { type: 'string', default: String(defaults.retryRate), help: 'share that is retried 1 to 3 times' },
+  'status-rate': {
+    type: 'string',
+    default: String(defaults.statusRate),
+    help: 'share that changes the status of an order of this run',
+  },
   hot: { type: 'string', default: String(defaults.hot), help: 'Zipf exponent of the retried keys' },
   keys: { type: 'integer', min: 1, max: 4_294_967_295, default: defaults.keys, help: 'size of the key space' },
   'key-version': {
@@ -37,8 +48,22 @@ const flags = {
     default: defaults.maxWaiting,
     help: 'requests that may wait for a connection; the rest is dropped',
   },
+  settle: {
+    type: 'integer',
+    min: 0,
+    max: 86_400,
+    default: defaults.settleS,
+    help: 'seconds after the schedule in which keys of an unknown outcome are asked again',
+  },
   'principal-header': { type: 'string', default: defaults.principalHeader, help: 'whose keys they are' },
   ledger: { type: 'string', help: 'a new file for every invocation and its outcome' },
+  'admin-port': {
+    type: 'integer',
+    default: 0,
+    min: 0,
+    max: 65_535,
+    help: '/metrics, /livez, /readyz; 0 for a free one',
+  },
   out: { type: 'string', help: 'directory for result.json, histograms.json and plot.svg' },
 } as const satisfies FlagSpecs;
 
@@ -52,14 +77,26 @@ await main({
 async function load({ flags: given, output, signal }: Context<typeof flags>): Promise<number> {
   const options = optionsFrom(given);
   const ledger = given.ledger === undefined ? noLedger : openNewLedger(given.ledger);
+  const metrics = createMetrics();
+  let isReady = false;
+  const admin = createAdminServer({
+    metrics,
+    ready: async () => {
+      if (!isReady) throw new Error('it is not connected yet');
+    },
+  });
   try {
+    const adminUrl = await listenAdmin(admin, given['admin-port']);
     const run = await runLoad(options, {
       signal,
       ledger,
+      metrics,
       onReady() {
-        const { urls, rate, seed } = options;
-        output.ready({ urls, rate, seed, pid: process.pid });
-        output.progress(`load: ${rate} requests/s to ${urls.join(', ')}, seed ${seed}`);
+        isReady = true;
+        const { urls, grpc, rate, seed } = options;
+        output.ready({ urls, grpc, rate, seed, admin: adminUrl, pid: process.pid });
+        const targets = targetsOf(options).join(', ');
+        output.progress(`load: ${rate} requests/s to ${targets}, seed ${seed}, ${adminUrl}/metrics`);
       },
       onSecond: (second) => liveLine(second, output),
     }).catch(explain);
@@ -70,17 +107,21 @@ async function load({ flags: given, output, signal }: Context<typeof flags>): Pr
     return result.valid && result.answers.different === 0 ? EXIT.ok : EXIT.failed;
   } finally {
     ledger.close();
+    admin.close();
+    admin.closeAllConnections();
   }
 }
 
 function optionsFrom(given: Context<typeof flags>['flags']): LoadOptions {
   const options: LoadOptions = {
     ...defaults,
-    urls: given.url.split(',').map((url) => url.trim()),
+    urls: given.url === undefined && given.grpc !== undefined ? [] : listOf(given.url, defaults.urls),
+    grpc: listOf(given.grpc, defaults.grpc),
     rate: given.rate,
     durationS: given.duration,
     warmupS: given.warmup,
     retryRate: decimal(given['retry-rate']),
+    statusRate: decimal(given['status-rate']),
     hot: decimal(given.hot),
     keys: given.keys,
     clients: given.clients,
@@ -89,11 +130,16 @@ function optionsFrom(given: Context<typeof flags>['flags']): LoadOptions {
     spacing: given.spacing,
     timeoutMs: given['timeout-ms'],
     maxWaiting: given['max-waiting'],
+    settleS: given.settle,
     principalHeader: given['principal-header'],
   };
   const problems = problemsOf(options);
   if (problems.length > 0) throw new Refusal(problems.join('\n  '), 'See: npm run load -- --help', EXIT.usage);
   return options;
+}
+
+function listOf(text: string | undefined, otherwise: readonly string[]): readonly string[] {
+  return text?.split(',').map((one) => one.trim()) ?? otherwise;
 }
 
 /** NaN, which no check lets pass, for what Number() would guess at: '', '0x1', '1e3'. */
@@ -114,9 +160,9 @@ function openNewLedger(path: string): Ledger {
 }
 
 function explain(cause: unknown): never {
-  const { code, message } = cause as NodeJS.ErrnoException;
-  if (code === undefined || !['ECONNREFUSED', 'ENOTFOUND', 'ECONNRESET', 'EHOSTUNREACH'].includes(code)) throw cause;
-  throw new Refusal(`Cannot connect: ${message}`, 'Start the program that --url names.', EXIT.environment, { cause });
+  if (!(cause instanceof Unreachable)) throw cause;
+  const todo = 'Start the programs that --url and --grpc name.';
+  throw new Refusal(`Cannot connect: ${cause.message}`, todo, EXIT.environment, { cause });
 }
 
 function liveLine(second: Second, output: Output): void {
@@ -144,6 +190,8 @@ function summary(result: LoadResult, directory: string | undefined): string {
     `requests  ${counts.sent} sent for ${counts.intents} intents, ${counts.retries} of them with a key sent before`,
     `outcomes  ok ${counts.ok}, fail ${counts.fail}, unknown ${counts.unknown} (cut on purpose ${counts.cut}); ` +
       reasons.map(([name, count]) => `${name}: ${count}`).join(', '),
+    `unsent    expired ${counts.expired}, dropped ${counts.dropped}, skipped ${counts.skipped}; ` +
+      `unsettled ${result.unsettled} keys`,
     `answers   ${answers.compared} compared with the first for their key, ${answers.different} differ`,
     `cost      ${cost.cpuUsPerRequest} us of CPU a request, ${cost.cores} cores`,
     `seed      ${result.options.seed}`,

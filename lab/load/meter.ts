@@ -1,8 +1,8 @@
 /** Counts and latencies of a run, in all and second by second. */
 import { clear, createHistogram, merge, record, summarize, type Histogram, type Summary } from './histogram.ts';
-import type { Reason } from './connection.ts';
-import type { Verdict } from './ledger.ts';
+import type { DoorKind, Reason } from './line.ts';
 import type { Send } from './plan.ts';
+import type { Verdict } from './verdict.ts';
 
 export interface Counts {
   intents: number;
@@ -23,6 +23,9 @@ export interface Counts {
   expired: number;
   /** Never sent, for too many waited. */
   dropped: number;
+  /** Changes that were never sent: no create of their order was answered while the schedule lasted. */
+  skipped: number;
+  /** By the status of HTTP, or the code of gRPC behind its name. */
   byStatus: Record<string, number>;
   /** Of the invocations without an answer. */
   byReason: Record<string, number>;
@@ -43,7 +46,7 @@ export interface Meter {
   counts: Counts;
   seconds: Second[];
   sent(send: Send): void;
-  over(send: Send, verdict: Verdict, status: number, reason: Reason, nowMs: number): void;
+  over(send: Send, door: DoorKind, verdict: Verdict, status: number, reason: Reason, nowMs: number): void;
   expired(send: Send, nowMs: number): void;
   /** Between the intended time and the moment that this process looked: the generator's own share. */
   late(ms: number): void;
@@ -61,6 +64,8 @@ export function createMeter(warmupMs: number): Meter {
   let atSecondStart = { sent: 0, answered: 0, errors: 0 };
 
   const latency = (send: Send, nowMs: number): void => {
+    // Asked after the schedule, as fast as it goes: nobody waits for it.
+    if (send.kind === 'settle') return;
     const ms = nowMs - send.dueMs;
     record(current, ms);
     if (send.dueMs < warmupMs) return;
@@ -74,16 +79,17 @@ export function createMeter(warmupMs: number): Meter {
       counts.sent++;
       if (!firstOfKey) counts.retries++;
     },
-    over(send, verdict, status, reason, nowMs) {
+    over(send, door, verdict, status, reason, nowMs) {
       counts[verdict]++;
       if (reason === 'answered') {
         counts.answered++;
-        counts.byStatus[status] = (counts.byStatus[status] ?? 0) + 1;
+        const name = door === 'http' ? status : `grpc ${status}`;
+        counts.byStatus[name] = (counts.byStatus[name] ?? 0) + 1;
       } else counts.byReason[reason] = (counts.byReason[reason] ?? 0) + 1;
       if (reason === 'cut') counts.cut++;
       else if (verdict !== 'ok') counts.errors++;
       // A timeout took at least that long; leaving it out would make a dead server look fast.
-      if (reason === 'answered' || reason === 'timeout') latency(send, nowMs);
+      if (reason === 'answered' || reason === 'timeout' || reason === 'no-connection') latency(send, nowMs);
     },
     expired(send, nowMs) {
       counts.expired++;
@@ -132,6 +138,7 @@ function noCounts(): Counts {
     errors: 0,
     expired: 0,
     dropped: 0,
+    skipped: 0,
     byStatus: {},
     byReason: {},
   };

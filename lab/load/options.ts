@@ -14,8 +14,10 @@ export interface RetryMix {
 }
 
 export interface LoadOptions {
-  /** `http://127.0.0.1:port` of each process; requests are spread over them. */
+  /** `http://127.0.0.1:port` of each process; requests are spread over these and the addresses below. */
   urls: readonly string[];
+  /** `host:port` where each process serves gRPC. */
+  grpc: readonly string[];
   /** Requests a second, retries included: intents come at rate / (1 + 2 * retryRate). */
   rate: number;
   durationS: number;
@@ -24,6 +26,10 @@ export interface LoadOptions {
   /** Share of intents that are sent 2 to 4 times instead of once. */
   retryRate: number;
   mix: RetryMix;
+  /** Share of intents that change the status of an order that this run has made. */
+  statusRate: number;
+  /** How much earlier that order was asked for, at the least: its answer should be there by then. */
+  statusLagMs: number;
   /** How long after an outcome the next attempt follows, for the kinds of retry that wait for one. */
   retryDelayMs: number;
   /** Zipf exponent of the keys that are retried. */
@@ -44,16 +50,21 @@ export interface LoadOptions {
   /** Requests that may wait for a connection; beyond it they are dropped, and the run is not valid. */
   maxWaiting: number;
   maxResponseBytes: number;
+  /** How long keys of an unknown outcome are asked again once the schedule is over. */
+  settleS: number;
 }
 
 export const defaults = {
   urls: ['http://127.0.0.1:3000'],
+  grpc: [],
   rate: 1_000,
   durationS: 30,
   warmupS: 0,
   retryRate: 0.15,
   // A cut costs both sides a new connection, about ten times the work of a request: 5 % keeps that out of the figures.
   mix: { atOnce: 40, afterAnswer: 40, elsewhere: 15, cut: 5 },
+  statusRate: 0,
+  statusLagMs: 1_000,
   retryDelayMs: 20,
   hot: 1.1,
   keys: 50_000_000,
@@ -66,7 +77,13 @@ export const defaults = {
   // 20 s of 5,000 requests/s: more than a timeout lets gather.
   maxWaiting: 100_000,
   maxResponseBytes: 65_536,
+  settleS: 0,
 } as const satisfies Omit<LoadOptions, 'seed'>;
+
+/** Every place that requests go to; `target` of a request counts from 0 in this list. */
+export function targetsOf({ urls, grpc }: Pick<LoadOptions, 'urls' | 'grpc'>): string[] {
+  return [...urls, ...grpc.map((address) => `grpc://${address}`)];
+}
 
 /** Sends that an intent takes on average: one, and for the retried ones 1 to 3 more. */
 export function sendsPerIntent({ retryRate }: Pick<LoadOptions, 'retryRate'>): number {
@@ -79,21 +96,27 @@ export function hotSetSize({ keys }: Pick<LoadOptions, 'keys'>): number {
 
 /** Every problem at once. */
 export function problemsOf(options: LoadOptions): string[] {
-  const { urls, rate, durationS, warmupS, retryRate, mix, hot, keys, clients, seed, timeoutMs } = options;
+  const { urls, grpc, rate, durationS, warmupS, retryRate, statusRate, mix, hot } = options;
+  const { keys, clients, seed, timeoutMs, settleS } = options;
+  const targets = targetsOf(options).length;
   const weights = Object.values(mix);
   const cold = Math.ceil((durationS * rate * (1 - retryRate)) / sendsPerIntent(options));
   const checks: [boolean, string][] = [
-    [urls.length > 0 && urls.every(isPlainUrl), 'each url is http://host:port and nothing more'],
+    [targets > 0, 'there is a url or a gRPC address'],
+    [urls.every(isPlainUrl), 'each url is http://host:port and nothing more'],
+    [grpc.every(isAddress), 'each gRPC address is host:port'],
     [rate > 0 && rate <= 1_000_000, 'rate is above 0 and at most 1000000'],
     [durationS > 0 && durationS <= 86_400, 'duration is above 0 s and at most a day'],
     [warmupS >= 0 && warmupS < durationS, 'warmup is shorter than the duration'],
     [retryRate >= 0 && retryRate <= 1, 'retry-rate is from 0 to 1'],
+    [statusRate >= 0 && statusRate <= 1, 'status-rate is from 0 to 1'],
     [weights.every((weight) => weight >= 0) && weights.some((weight) => weight > 0), 'the mix of retries has weights'],
     [hot >= 0 && hot <= 10, 'hot is from 0 to 10'],
     [Number.isInteger(keys) && keys > 0 && keys < 2 ** 32, 'keys is a whole number from 1 to 2^32 - 1'],
-    [Number.isInteger(clients) && clients >= urls.length, 'clients is a whole number, at least one for each url'],
+    [Number.isInteger(clients) && clients >= targets, 'clients is a whole number, at least one for each target'],
     [Number.isInteger(seed) && seed >= 0 && seed < 2 ** 32, 'seed is a whole number from 0 to 2^32 - 1'],
     [timeoutMs > 0, 'timeout-ms is above 0'],
+    [settleS >= 0 && settleS <= 86_400, 'settle is from 0 s to a day'],
     [/^[!#$%&'*+.^_`|~\w-]+: [\x20-\x7e]+$/.test(options.principalHeader), 'principal-header is "name: value"'],
     // With a margin for Poisson spacing. A cold key that came twice would be a retry that nobody counts.
     [
@@ -102,6 +125,10 @@ export function problemsOf(options: LoadOptions): string[] {
     ],
   ];
   return checks.filter(([fine]) => !fine).map(([, problem]) => problem);
+}
+
+function isAddress(text: string): boolean {
+  return /^([\w.-]+|\[[\da-f:.]+\]):\d{1,5}$/i.test(text);
 }
 
 function isPlainUrl(text: string): boolean {

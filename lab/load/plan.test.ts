@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { defaults, problemsOf, type LoadOptions } from './options.ts';
 import { isConcurrent, isCut, nextAttempt, planFrom, type Send } from './plan.ts';
 import { randomFrom, zipfFrom } from './random.ts';
-import { createRequest } from './request.ts';
+import { createRequest, type Request } from './request.ts';
 
 const options: LoadOptions = { ...defaults, urls: ['http://127.0.0.1:1', 'http://127.0.0.1:2'], seed: 7 };
 
@@ -15,12 +15,24 @@ function intentsOf(changed: Partial<LoadOptions> = {}): Send[] {
   return intents;
 }
 
+const create = (keyNumber: number): Parameters<Request['fill']>[0] => ({
+  keyNumber,
+  operation: 'create',
+  order: undefined,
+});
+
+const change = (keyNumber: number, id: string): Parameters<Request['fill']>[0] => ({
+  keyNumber,
+  operation: 'set-status',
+  order: { id, dueMs: 0, held: [] },
+});
+
 /** Everything that goes out: keys, bodies, retries and schedule. */
 function hashOf(changed: Partial<LoadOptions>): string {
   const hash = createHash('sha256');
   const request = createRequest('127.0.0.1:1', options.principalHeader, changed.seed ?? options.seed);
   for (const intent of intentsOf({ durationS: 10, ...changed })) {
-    request.fill(intent.keyNumber);
+    request.fill(intent);
     hash.update(JSON.stringify(intent)).update(request.bytes);
   }
   return hash.digest('hex');
@@ -35,7 +47,7 @@ test('the same seed gives the same plan, to the byte; another seed another', () 
 
 test('a plan made by an earlier version is still the same plan', () => {
   // A change here means that old seeds no longer repeat old runs: say so in the changelog.
-  assert.equal(hashOf({ seed: 1 }).slice(0, 16), 'c0a5912c4c70e872');
+  assert.equal(hashOf({ seed: 1 }).slice(0, 16), 'dfc7714328eb1df1');
 });
 
 test('the rate counts retries in, and 15 % of the intents are retried 1 to 3 times', () => {
@@ -95,7 +107,7 @@ test('keys look like UUIDv4, and none is like another, of this seed or the next'
   for (const seed of [0, 1, 2 ** 32 - 1]) {
     const request = createRequest('127.0.0.1:1', options.principalHeader, seed);
     for (let number = 0; number < 20_000; number++) {
-      request.fill(number);
+      request.fill(create(number));
       assert.match(request.key(), /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
       keys.add(request.key());
     }
@@ -108,7 +120,7 @@ test('keys with a time look like UUIDv7 that are born from then on, and none is 
   for (const seed of [0, 1, 2 ** 32 - 1]) {
     const request = createRequest('127.0.0.1:1', options.principalHeader, seed, 1_700_000_000_000);
     for (let number = 0; number < 20_000; number++) {
-      request.fill(number);
+      request.fill(create(number));
       const key = request.key();
       assert.match(key, /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
       assert.equal(Number.parseInt(key.slice(0, 8) + key.slice(9, 13), 16), 1_700_000_000_000 + Math.floor(number / 5));
@@ -120,7 +132,7 @@ test('keys with a time look like UUIDv7 that are born from then on, and none is 
 
 test('the request says what it should', () => {
   const request = createRequest('127.0.0.1:1', 'x-tenant: seven', 3);
-  request.fill(12);
+  request.fill(create(12));
   const [head = '', body = ''] = request.bytes.toString('latin1').split('\r\n\r\n');
   assert.deepEqual(head.split('\r\n'), [
     'POST /orders HTTP/1.1',
@@ -132,6 +144,43 @@ test('the request says what it should', () => {
   ]);
   const { accountId: account_id, amountCents: amount_cents } = request;
   assert.deepEqual(JSON.parse(body), { account_id, amount_cents });
+});
+
+test('a change of status says what it should', () => {
+  const request = createRequest('127.0.0.1:1', 'x-tenant: seven', 3);
+  const id = '0198f7a2-1111-7222-8333-444455556666';
+  const seen = new Set<string>();
+  for (let keyNumber = 0; keyNumber < 100; keyNumber++) {
+    request.fill(change(keyNumber, id));
+    const [head = '', body = ''] = request.bytes.toString('latin1').split('\r\n\r\n');
+    assert.deepEqual(head.split('\r\n'), [
+      `POST /orders/${id}/status HTTP/1.1`,
+      'host: 127.0.0.1:1',
+      'x-tenant: seven',
+      'content-type: application/json',
+      `content-length: ${body.length}`,
+      `idempotency-key: ${request.key()}`,
+    ]);
+    assert.deepEqual(JSON.parse(body), { status: request.status });
+    seen.add(request.status);
+  }
+  assert.deepEqual([...seen].toSorted(), ['cancelled', 'delivered', 'paid', 'shipped']);
+});
+
+test('accounts have 16 digits whatever the seed, one for each number', () => {
+  for (const seed of [0, 1, 99, 2 ** 32 - 1]) {
+    const request = createRequest('127.0.0.1:1', options.principalHeader, seed);
+    const written = [0, 1, 99_999_999, 100_000_000, 2 ** 32 - 2].map((keyNumber) => {
+      request.fill(create(keyNumber));
+      const [, body = ''] = request.bytes.toString('latin1').split('\r\n\r\n');
+      const account = Number(/"account_id":(\d{16}),/.exec(body)?.[1]);
+      assert.equal(account, request.accountId);
+      assert.ok(Number.isSafeInteger(account));
+      return account - 1 - keyNumber;
+    });
+    assert.equal(new Set(written).size, 1);
+    assert.equal(written[0]! % 2 ** 32, 0);
+  }
 });
 
 test('Zipf: each rank as often as (rank + 1)^-s says', () => {
@@ -167,5 +216,10 @@ test('every wrong option is named, all at once', () => {
   const wrong = { urls: ['https://a/b'], retryRate: Number.NaN, hot: -1, clients: 0, principalHeader: 'a: b\r\nc: d' };
   const problems = problemsOf({ ...options, ...wrong }).join('\n');
   for (const name of ['url', 'retry-rate', 'hot', 'clients', 'principal-header']) assert.match(problems, RegExp(name));
+  assert.match(problemsOf({ ...options, urls: [] }).join(), /a url or a gRPC address/);
+  assert.match(
+    problemsOf({ ...options, grpc: ['a:1', 'b'], statusRate: 2, settleS: -1 }).join(),
+    /gRPC.*status-rate.*settle/,
+  );
   assert.match(problemsOf({ ...options, keys: 100 }).join(), /keys is too small/);
 });

@@ -5,14 +5,18 @@
  * Most intents have a key of their own and are sent once. The retried share draws its keys from the hot
  * set by Zipf's law, so that some keys come back again and again, and others once.
  */
-import { hotSetSize, sendsPerIntent, type LoadOptions, type RetryMix } from './options.ts';
+import { changesFrom, type Asks } from './changes.ts';
+import { hotSetSize, sendsPerIntent, targetsOf, type LoadOptions, type RetryMix } from './options.ts';
 import { randomFrom, zipfFrom } from './random.ts';
 
-/** `cut` of the mix is two kinds: the connection goes once the request is sent, or at the answer's first byte. */
-export type RetryKind = 'none' | 'at-once' | 'after-answer' | 'elsewhere' | 'cut-sent' | 'cut-answer';
+/**
+ * `cut` of the mix is two kinds: the connection goes once the request is sent, or at the answer's first byte.
+ * `settle` is none of the plan: the schedule is over, and the outcome is still unknown.
+ */
+export type RetryKind = 'none' | 'at-once' | 'after-answer' | 'elsewhere' | 'cut-sent' | 'cut-answer' | 'settle';
 
 /** One request on the wire. */
-export interface Send {
+export interface Send extends Asks {
   /** The number of the invocation in the ledger; given when it is sent. */
   invocation: number;
   /** The intended send time, in milliseconds from the start. Latency counts from here. */
@@ -23,7 +27,7 @@ export interface Send {
   /** How many attempts follow the first. */
   retries: number;
   kind: RetryKind;
-  /** Which of the urls. */
+  /** Which of the urls and gRPC addresses. */
   target: number;
   /** The first request of the run with this key. */
   firstOfKey: boolean;
@@ -42,12 +46,14 @@ export interface Plan {
 }
 
 export function planFrom(options: LoadOptions): Plan {
-  const { durationS, keys, retryRate, urls, seed } = options;
+  const { durationS, keys, retryRate, seed } = options;
+  const targets = targetsOf(options).length;
   const hotKeys = hotSetSize(options);
   const random = randomFrom(seed);
   const hotKey = zipfFrom(random, hotKeys, options.hot);
   const nextDueMs = scheduleFrom(options, random);
   const kindFrom = kindsOf(options.mix);
+  const asksOf = changesFrom(options);
   const seen = new Uint8Array(hotKeys);
   let coldKey = hotKeys;
 
@@ -60,6 +66,7 @@ export function planFrom(options: LoadOptions): Plan {
       if (keyNumber >= keys) throw new Error(`the ${keys} keys are used up`);
       const firstOfKey = !retried || seen[keyNumber] === 0;
       if (retried) seen[keyNumber] = 1;
+      const { operation, order } = asksOf(keyNumber, retried, dueMs);
       return {
         invocation: 0,
         dueMs,
@@ -67,7 +74,9 @@ export function planFrom(options: LoadOptions): Plan {
         attempt: 0,
         retries: retried ? 1 + Math.floor(random() * 3) : 0,
         kind: retried ? kindFrom(random()) : 'none',
-        target: Math.floor(random() * urls.length),
+        target: Math.floor(random() * targets),
+        operation,
+        order,
         firstOfKey,
         hottest: keyNumber < hottestKeys,
         next: undefined,
@@ -81,6 +90,13 @@ export function nextAttempt(send: Send, dueMs: number, targets: number): Send | 
   if (send.attempt === send.retries) return undefined;
   const target = send.kind === 'elsewhere' ? (send.target + 1) % targets : send.target;
   return { ...send, invocation: 0, dueMs, attempt: send.attempt + 1, target, firstOfKey: false, next: undefined };
+}
+
+/** Once more with the same key, for whoever has to know what became of it: at the next process, as this one may be away. */
+export function settlingAttempt(send: Send, dueMs: number, targets: number): Send {
+  const target = (send.target + 1) % targets;
+  const attempt = send.attempt + 1;
+  return { ...send, invocation: 0, dueMs, attempt, kind: 'settle', target, firstOfKey: false, next: undefined };
 }
 
 /** Whether its attempts go out together, or each waits for the outcome of the one before. */

@@ -1,68 +1,47 @@
-/** The connections to one process, and the requests that wait for one. First come, first served. */
-import { createConnection, type Connection, type ConnectionOptions } from './connection.ts';
+/** The lines to one process, and the requests that wait for one. First come, first served. */
+import type { Door, Line, OnDone } from './line.ts';
 import type { Send } from './plan.ts';
 import { createQueue, type Queue } from './queue.ts';
 
-export interface Pool {
+export interface Pool extends Pick<Door, 'open' | 'close'> {
   waiting: Queue;
   inFlight: number;
-  open(): Promise<void>;
-  /** A free connection with the next waiting request as its `current`, if there are both. */
-  take(): Connection | undefined;
+  /** A free line that is prepared for the next waiting request, if there are both. */
+  take(): Line | undefined;
   /** Gives up what was due before this; what was never sent goes to `onExpired`. */
   expire(dueBeforeMs: number, onExpired: (send: Send) => void): void;
-  close(): void;
 }
 
-export function createPool(size: number, options: ConnectionOptions): Pool {
-  const onDone: ConnectionOptions['onDone'] = (connection, send, reason) => {
-    free[(firstFree + size - pool.inFlight) % size] = connection;
+export function createPool(size: number, doorTo: (onDone: OnDone) => Door, onDone: OnDone): Pool {
+  const { lines, open, admits, close } = doorTo((line, send, reason) => {
+    free[(firstFree + size - pool.inFlight) % size] = line;
     pool.inFlight--;
-    options.onDone(connection, send, reason);
-  };
-  const connections = Array.from({ length: size }, () => createConnection({ ...options, onDone }));
+    onDone(line, send, reason);
+  });
   // In a ring, the longest unused first: each is used often enough not to be closed as idle.
-  const free: Connection[] = [...connections];
+  const free: Line[] = [...lines];
   let firstFree = 0;
 
   const pool: Pool = {
     waiting: createQueue(),
     inFlight: 0,
-    async open() {
-      await Promise.all(connections.map((connection) => connection.open()));
-    },
+    open,
     take() {
-      if (pool.inFlight === size) return undefined;
-      const send = pool.waiting.shift();
-      if (!send) return undefined;
-      const connection = free[firstFree]!;
+      if (pool.inFlight === size || !pool.waiting.first || !admits()) return undefined;
+      const line = free[firstFree]!;
       firstFree = (firstFree + 1) % size;
       pool.inFlight++;
-      connection.current = send;
-      return connection;
+      line.prepare(pool.waiting.shift()!);
+      return line;
     },
     expire(dueBeforeMs, onExpired) {
-      for (const connection of connections) {
-        if (connection.current && connection.current.dueMs < dueBeforeMs) connection.abandon('timeout');
+      for (const line of lines) {
+        if (line.current && line.current.dueMs < dueBeforeMs) line.abandon('timeout');
       }
       const { waiting } = pool;
       while (waiting.first && waiting.first.dueMs < dueBeforeMs) onExpired(waiting.shift()!);
     },
-    close() {
-      for (const connection of connections) connection.close();
-    },
+    close,
   };
   return pool;
-}
-
-/** One for each url; the connections are divided among them. */
-export function createPools(
-  { urls, clients }: { urls: readonly string[]; clients: number },
-  options: Omit<ConnectionOptions, 'host' | 'port'>,
-): Pool[] {
-  return urls.map((text, index) => {
-    const { hostname, port } = new URL(text);
-    const size = Math.floor(clients / urls.length) + (index < clients % urls.length ? 1 : 0);
-    return createPool(size, { ...options, host: hostname.replace(/^\[|\]$/g, ''), port: Number(port || 80) });
-  });
 }

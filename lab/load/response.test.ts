@@ -51,6 +51,29 @@ test('a response reads the same, wherever it is cut', () => {
   }
 });
 
+test('what the body names is found, in whatever framing, and nothing else is taken for it', () => {
+  const id = '0198f7a2-1111-7222-8333-444455556666';
+  const body = `{"order_id":"${id}","status":"paid","version":12}`;
+  const named = (text: string): unknown[] => {
+    const parser = createParser(10_000);
+    const bytes = Buffer.alloc(20_000);
+    // What an earlier answer has left in the buffer behind this one.
+    bytes.write(body, text.length);
+    parser.feed(bytes, bytes.write(text, 'latin1'));
+    if (text.includes('close')) parser.end();
+    return [parser.orderId(), parser.version()];
+  };
+  const withLength = (text: string): string => `HTTP/1.1 200 OK\r\ncontent-length: ${text.length}\r\n\r\n${text}`;
+  assert.deepEqual(named(withLength(body)), [id, 12]);
+  assert.deepEqual(named(`HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n${body}`), [id, 12]);
+  const size = body.length.toString(16);
+  const inChunks = `HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n${size}\r\n${body}\r\n0\r\n\r\n`;
+  assert.deepEqual(named(inChunks), [id, 12]);
+  for (const other of ['', '{}', '{"order_id":"17"}', `{"order_id":"${'\t'.repeat(36)}"}`, '{"version":null}']) {
+    assert.deepEqual(named(withLength(other)), [undefined, undefined], other);
+  }
+});
+
 test('generated responses: any header, any body, any chunks, any cuts', () => {
   const header = fc.tuple(fc.stringMatching(/^x-[a-z]{1,8}$/), fc.stringMatching(/^[!-~]([ -~]{0,20}[!-~])?$/));
   const pieces = fc.array(fc.string({ unit: 'binary-ascii', minLength: 1, maxLength: 40 }), { maxLength: 5 });

@@ -1,11 +1,13 @@
 /**
  * One HTTP/1.1 response at a time, in whatever pieces it comes. Strict: what a proxy might read otherwise
- * is refused, not guessed at. It keeps no text: what it hands over is a status and a digest of the status
- * line, the end-to-end headers without Date, the body, and the trailers, in their order.
+ * is refused, not guessed at. What it hands over is a status and a digest of the status line, the end-to-end
+ * headers without Date, the body, and the trailers, in their order; text only for whoever asks for it at once.
  *
  * status line -> header lines -> [ length | chunk size -> chunk -> ... -> trailer lines | until close ] -> done
  */
-import { addByte, addBytes, closeDigest, resetDigest, type Digest } from './digest.ts';
+import { addByte, addBytes, closeDigest, resetDigest } from './digest.ts';
+import type { Answer } from './line.ts';
+import { orderIdIn, versionIn } from './named.ts';
 import {
   equalsText,
   headerKind,
@@ -18,9 +20,7 @@ import {
 
 export type Progress = 'more' | 'done' | 'broken';
 
-export interface ResponseParser {
-  status: number;
-  digest: Digest;
+export interface ResponseParser extends Answer {
   /** Whether the connection can carry another request. */
   keepAlive: boolean;
   /** Why it is broken. */
@@ -29,8 +29,6 @@ export interface ResponseParser {
   feed(piece: Buffer, size: number): Progress;
   /** The connection has ended: the end of a body that has no length, and of any other the loss. */
   end(): Progress;
-  /** Some of the raw response, for people. */
-  sample(maxBytes: number): string;
 }
 
 type Phase = 'status' | 'headers' | 'length' | 'chunk-size' | 'chunk' | 'trailers' | 'until-close' | 'done';
@@ -39,6 +37,7 @@ interface State extends ResponseParser {
   phase: Phase;
   /** Up to here it is read; an offset into the whole response. */
   at: number;
+  bodyAt: number;
   /** Of the body or the chunk; -1 while no header has said it. */
   length: number;
   chunked: boolean;
@@ -59,6 +58,7 @@ export function createParser(maxBytes: number): ResponseParser {
     problem: '',
     phase: 'status',
     at: 0,
+    bodyAt: 0,
     length: -1,
     chunked: false,
     reset() {
@@ -84,8 +84,12 @@ export function createParser(maxBytes: number): ResponseParser {
     end() {
       if (state.phase !== 'until-close') return broken(state, 'the connection ended');
       addBytes(state.digest, kept, state.at, keptSize);
+      whole.bytes = kept;
+      whole.size = state.at = keptSize;
       return finish(state);
     },
+    orderId: () => orderIdIn(whole.bytes, state.bodyAt, state.at),
+    version: () => versionIn(whole.bytes, state.bodyAt, state.at),
     sample: (max) => whole.bytes.toString('latin1', 0, Math.min(max, whole.size)),
   };
   const keep = (piece: Buffer, size: number): void => {
@@ -236,7 +240,7 @@ function isSpace(byte: number): boolean {
 }
 
 function beginBody(state: State, at: number): Step {
-  state.at = at;
+  state.at = state.bodyAt = at;
   addByte(state.digest, 10);
   if (state.chunked && state.length !== -1) return broken(state, 'a length and chunks');
   if (state.status === 204 || state.status === 304) return finish(state);

@@ -19,6 +19,7 @@ export interface LoadResult {
   /** Requests a second: wanted, and reached over the seconds after the warm-up. */
   rate: { wanted: number; sent: number; answered: number };
   counts: LoadRun['counts'];
+  unsettled: LoadRun['unsettled'];
   /** From the intended send time. `hot` are the ten hottest keys, `cold` all others. */
   latency: Record<'all' | 'first' | 'retry' | 'hot' | 'cold', Summary>;
   /** How late the generator itself was: its share in the latencies, or the machine's. */
@@ -58,6 +59,7 @@ export function resultOf(run: LoadRun, command: string): LoadResult {
     elapsedS: round(elapsedMs / 1_000),
     rate: { wanted: options.rate, sent: perSecond('sent'), answered: perSecond('answered') },
     counts,
+    unsettled: run.unsettled,
     latency: {
       all: summarize(all),
       first: summarize(first),

@@ -1,6 +1,7 @@
 /** One real process under supervision: its signals, its end, and the last of what it printed. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { createWriteStream } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { defaultTimeoutMs, within } from './deadline.ts';
 
@@ -13,6 +14,8 @@ export interface ProgramCall {
   /** Besides our own environment. */
   env?: NodeJS.ProcessEnv;
   cwd?: string;
+  /** Gets what it prints on either stream, and is added to. Defaults to none: only the end is kept. */
+  logFile?: string;
 }
 
 export interface Exit {
@@ -61,6 +64,11 @@ export async function startProcess(call: ProgramCall, socketPath: string): Promi
   const exited = new Promise<Exit>((resolve) => {
     child.once('close', (code, signal) => resolve({ code, signal }));
   });
+  if (call.logFile !== undefined) {
+    const log = createWriteStream(call.logFile, { flags: 'a' });
+    for (const stream of [child.stdout, child.stderr]) stream.pipe(log, { end: false });
+    child.once('close', () => log.end());
+  }
   const firstLine = firstLineOf(child.stdout);
   const stdout = tailOf(child.stdout);
   const stderr = tailOf(child.stderr);

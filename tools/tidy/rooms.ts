@@ -94,6 +94,12 @@ export const rooms: readonly Room[] = [
     each: true,
     mayImport: ['lab/shared', 'node:*', '@twiceproof/infra', '@twiceproof/program', 'pg', '@platformatic/kafka'],
   },
+  // The whole system as processes: it starts what there is, and puts proxies between.
+  {
+    name: 'lab/system',
+    at: 'lab/system/',
+    mayImport: ['lab/supervisor', 'lab/proxy', 'node:*', '@twiceproof/infra', '@twiceproof/program', 'pg'],
+  },
   // The one room of the lab that uses the others: it needs both doors of Orders, and something that kills and cuts.
   {
     name: 'lab/chaos',
@@ -101,13 +107,21 @@ export const rooms: readonly Room[] = [
     mayImport: [
       'lab/supervisor',
       'lab/proxy',
+      'lab/system',
       'node:*',
       '@twiceproof/infra',
+      '@twiceproof/program',
       'pg',
       '@platformatic/kafka',
       '@grpc/grpc-js',
       '@grpc/proto-loader',
     ],
+  },
+  // It speaks both of Orders' protocols, as its clients do.
+  {
+    name: 'lab/load',
+    at: 'lab/load/',
+    mayImport: ['node:*', '@twiceproof/program', '@grpc/grpc-js', '@grpc/proto-loader'],
   },
   // It reads the results of the load generator, which it runs as a process, and draws keys and latencies as that does.
   {

@@ -22,7 +22,7 @@ const flags = {
   topic: { value: 'NAME', help: 'only this topic' },
   since: { value: 'TIME', help: 'appended at this time or later, for example 2026-03-01T12:00:00Z' },
   payload: { help: 'show payloads too; they may hold personal data' },
-  limit: { value: 'N', help: 'show so many at most (default 100)' },
+  limit: { value: 'N', help: 'so many at most (default 100 where they are shown, else all)' },
   yes: { help: 'do it; without, it only says what it would do' },
   brokers: { value: 'LIST', help: 'host:port of one or more brokers, with commas between', env: 'KAFKA_BROKERS' },
   name: {
@@ -38,7 +38,9 @@ const flags = {
   consumer: { value: 'NAME', help: 'only what this consumer holds' },
   kind: { value: 'KIND', help: 'only of this kind: parked, dead, late, future, altered or unreadable' },
   key: { value: 'ID', help: 'only of this key' },
-  'wait-ms': { value: 'N', help: 'how long to wait for the running consumer (default 10000)' },
+  'older-than-hours': { value: 'N', help: 'only what has been held for so long' },
+  after: { value: 'SEQ', help: 'only behind this one: the next page' },
+  'wait-ms': { value: 'N', help: 'how long the running consumer may do nothing of it (default 10000)' },
   'timeout-seconds': { value: 'N', help: 'give up after this time (default 60)' },
   json: { help: 'one JSON object on stdout' },
   help: { help: 'this text' },
@@ -48,7 +50,7 @@ export type FlagName = keyof typeof flags;
 
 export interface Command {
   summary: string;
-  /** Of the word that has to follow the command, if any; `...` at its end: one or more. */
+  /** Of the word that has to follow the command, if any; `...` at its end: one or more; in brackets: or none. */
   word?: string;
   /** Besides --json and --help. */
   flags: readonly FlagName[];
@@ -100,8 +102,9 @@ export function createCall(
   const unknown = [...given.keys()].filter((name) => !allowed.includes(name));
   if (unknown.length > 0) throw new WrongCall(`this command takes no --${unknown.join(', no --')}`);
   const [word = '', ...more] = command.word === undefined ? ['', ...words] : words;
-  if (more.length > 0 && !command.word?.endsWith('...')) throw new WrongCall(`unexpected '${more.join(' ')}'`);
-  if (command.word !== undefined && !word) throw new WrongCall(`${command.word} is needed`);
+  if (more.length > 0 && !command.word?.includes('...')) throw new WrongCall(`unexpected '${more.join(' ')}'`);
+  if (command.word !== undefined && !command.word.startsWith('[') && !word)
+    throw new WrongCall(`${command.word} is needed`);
   const began = performance.now();
   let spokeAt = began;
 
@@ -117,7 +120,7 @@ export function createCall(
     schema: text('schema'),
     json,
     word,
-    words: [word, ...more],
+    words: word ? [word, ...more] : [],
     has: (flag) => given.has(flag),
     text,
     required(flag) {

@@ -206,8 +206,8 @@ async function useAsConsumer(consumerPool: pg.Pool): Promise<void> {
   await transaction(consumerPool, (tx) => held.ask(tx, [rows[1]!.seq], 'release'));
   await wait(async () => (await transaction(consumerPool, (tx) => held.list(tx))).length === 1);
   await transaction(consumerPool, async (tx) => {
-    const row = await held.take(tx, rows[3]!.seq);
-    await held.settleLate(tx, { ...row!, id: row!.id! });
+    const [row] = await held.take(tx, [rows[3]!.seq]);
+    await held.settleLate(tx, 'c', [{ ...row!, id: row!.id! }]);
   });
   stopping.abort();
   await running;

@@ -1,27 +1,30 @@
 /** `twiceproof held ...`: messages that a consumer has not processed and that wait for a person. */
-import { setTimeout as delay } from 'node:timers/promises';
 import type { Pool } from '../connection.ts';
-import { createHeld, heldKinds, type Held, type HeldKind, type HeldRow, type Wish } from '../inbox/held.ts';
-import { transaction } from '../transaction.ts';
-import { toNumber, WrongCall, type Call, type Command } from './call.ts';
+import { createHeld, type Held, type HeldEntry, type HeldFilter, type HeldRow, type Wish } from '../inbox/held.ts';
+import type { Tx } from '../tx.ts';
+import type { Call, Command } from './call.ts';
 import { onDatabase, reading } from './database.ts';
+import { askAndWait, choiceOf, choose, chosenBy, filterOf, inBatches, seqsOf, toSeq } from './held-many.ts';
 
-const lookEveryMs = 50;
-/** Of one key. */
-const mostOfKey = 1_000_000;
+/** Where there may be more than anybody reads. */
+const shownAtMost = 20;
 
 const listCommand: Command = {
   summary: 'what is held, and why, in the order in which it will be processed',
-  flags: ['schema', 'consumer', 'kind', 'key', 'limit'],
+  flags: ['schema', ...chosenBy, 'limit', 'after'],
+  about: 'Page by page; below the first, how many there are of each consumer, kind, topic and reason.',
   async run(call) {
-    const kind = call.text('kind') as HeldKind | undefined;
-    if (kind !== undefined && !heldKinds.includes(kind))
-      throw new WrongCall(`--kind is one of ${heldKinds.join(', ')}`);
-    const limit = call.number('limit', { min: 1, max: mostOfKey });
-    const filter = { consumer: call.text('consumer'), aggregateId: call.text('key'), kind, limit };
+    const filter = filterOf(call);
+    const limit = call.number('limit', { min: 1, max: 100_000 }) ?? 100;
+    const after = toSeq('--after', call.text('after'));
     return onDatabase(async (pool) => {
-      const rows = await reading(pool, (tx) => heldOf(call).list(tx, filter));
-      call.answer({ held: rows.map(toJson) }, rows.map(describe).join('\n') || 'Nothing is held.');
+      const held = createHeld({ schema: call.schema });
+      const rows = await reading(pool, (tx) => held.find(tx, { ...filter, after, limit }));
+      const sums = after === undefined ? await reading(pool, (tx) => sumUp(tx, held, filter)) : undefined;
+      const next = rows.length < limit ? null : String(rows.at(-1)!.seq);
+      const more = next === null ? [] : [`The next page: --after ${next}`];
+      const lines = [...rows.map(describe), ...more, ...(sums && sums.count > 0 ? sums.lines : [])];
+      call.answer({ held: rows.map(toJson), next, ...sums?.json }, lines.join('\n') || 'Nothing is held.');
       return 0;
     });
   },
@@ -34,10 +37,14 @@ const showCommand: Command = {
   async run(call) {
     const seqs = seqsOf(call);
     return onDatabase(async (pool) => {
-      const [row] = await reading(pool, (tx) => heldOf(call).list(tx, { seqs }));
-      if (!row) return notThere(call, seqs);
-      const json = inFull(row, call.has('payload'));
-      call.answer({ held: json }, [describe(row), JSON.stringify(json, undefined, 2)].join('\n'));
+      const held = createHeld({ schema: call.schema });
+      const [[entry], [row]] = await reading(pool, async (tx) => [
+        await held.find(tx, { seqs }),
+        await held.list(tx, { seqs }),
+      ]);
+      if (!entry || !row) return notThere(call, seqs.map(String));
+      const json = { ...toJson(entry), ...recordToJson(row, call.has('payload')) };
+      call.answer({ held: json }, [describe(entry), JSON.stringify(json, undefined, 2)].join('\n'));
       return 0;
     });
   },
@@ -45,70 +52,51 @@ const showCommand: Command = {
 
 const redriveCommand: Command = {
   summary: 'run the handler for held messages, once each',
-  word: 'SEQ...',
-  flags: ['schema', 'wait-ms'],
+  word: '[SEQ...]',
+  flags: ['schema', ...chosenBy, 'limit', 'wait-ms'],
   about:
-    'The consumer that runs does it, in one transaction with the end of the held row: nothing is published again, and it may\nbe asked for at any time. What fails stays, with its new reason.',
+    'The consumer that runs does it, in one transaction with the end of the held row: nothing is published again, and it may\nbe asked for at any time. What fails stays, with its new reason. Without SEQ: all that the flags say, of one consumer.',
   async run(call) {
-    const seqs = seqsOf(call);
-    return onDatabase(async (pool) => askAndWait(call, pool, seqs, 'redrive'));
+    return ask(call, choiceOf(call), 'redrive');
   },
 };
 
 const releaseCommand: Command = {
-  summary: 'run the handler for all that is parked of a key, in order',
-  flags: ['schema', 'consumer', 'key', 'wait-ms'],
+  summary: 'run the handler for all that is parked of a key, or of all keys, in order',
+  flags: ['schema', 'consumer', 'topic', 'key', 'older-than-hours', 'limit', 'wait-ms'],
   about:
-    'The consumer that runs does it, until none is left. One that fails ends it, and stays with what is behind it.',
+    'The consumer that runs does it, until none is left of these keys. One that fails ends it for its key, and stays with what is\nbehind it.',
   async run(call) {
-    const filter = { consumer: call.required('consumer'), aggregateId: call.required('key') };
-    return onDatabase(async (pool) => {
-      const parked = { ...filter, kind: 'parked', limit: mostOfKey } as const;
-      const rows = await reading(pool, (tx) => heldOf(call).list(tx, parked));
-      if (rows.length === 0) {
-        call.answer({ outcome: 'nothing there' }, 'Nothing is parked of this key.');
-        return 1;
-      }
-      const seqs = rows.map(({ seq }) => seq);
-      return askAndWait(call, pool, seqs, 'release');
-    });
+    call.required('consumer');
+    return ask(call, { ...filterOf(call), kind: 'parked' }, 'release');
   },
 };
 
 const dropCommand: Command = {
   summary: 'give up held messages: they are never processed',
-  word: 'SEQ...',
-  flags: ['schema', 'yes'],
+  word: '[SEQ...]',
+  flags: ['schema', ...chosenBy, 'limit', 'yes'],
   about:
-    'What waits behind one of them stays, until its key is released. A late one does not come back; what is altered, unreadable\nor of the future is held again, or processed if its time has come, when its record comes again.',
+    'What waits behind one of them stays, until its key is released. A late one does not come back; what is altered, unreadable\nor of the future is held again, or processed if its time has come, when its record comes again. Without SEQ: all that the\nflags say, of one consumer. What is held while it runs is not dropped. If it is killed, run it again.',
   async run(call) {
-    const seqs = seqsOf(call);
+    const filter = choiceOf(call);
     return onDatabase(async (pool) => {
-      const held = heldOf(call);
-      if (!call.has('yes')) {
-        const rows = await reading(pool, (tx) => held.list(tx, { seqs, limit: seqs.length }));
-        const shown = rows.map(describe).join('\n') || 'Nothing of this is held.';
-        call.answer({ outcome: 'not done', held: rows.map(toJson) }, `${shown}\nTo give it up for good: --yes`);
-        return 2;
-      }
-      const dropped = await transaction(pool, async (tx) => {
-        const taken: HeldRow[] = [];
-        for (const seq of seqs) {
-          const row = await held.take(tx, seq);
-          if (row) await held.settled(tx, row);
-          if (row) taken.push(row);
-        }
-        return taken;
+      const many = await choose(call, pool, filter);
+      if (many.count === 0) return notThere(call, many.missing);
+      if (!call.has('yes')) return showOnly(call, pool, many.held, filter);
+      const shown: HeldEntry[] = [];
+      let dropped = 0;
+      await inBatches(many, async (tx, seqs) => {
+        const gone = await many.held.drop(tx, seqs);
+        dropped += gone.length;
+        shown.push(...gone.slice(0, shownAtMost - shown.length));
       });
-      if (dropped.length === 0) return notThere(call, seqs);
-      const missing = seqs.filter((seq) => dropped.every((row) => row.seq !== seq)).map(String);
+      const lines = [...shown.map(describe), ...andMore(dropped, shown), ...many.missing.map(isNotHeld)];
       call.answer(
-        { outcome: 'dropped', dropped: dropped.map(toJson), missing },
-        [`Dropped: ${dropped.length}`, ...dropped.map(describe), ...missing.map((seq) => `${seq} is not held.`)].join(
-          '\n',
-        ),
+        { outcome: 'dropped', count: dropped, dropped: shown.map(toJson), missing: many.missing },
+        [`Dropped: ${dropped}`, ...lines].join('\n'),
       );
-      return missing.length === 0 ? 0 : 1;
+      return many.missing.length === 0 ? 0 : 1;
     });
   },
 };
@@ -121,84 +109,93 @@ export const heldCommands: Readonly<Record<string, Command>> = {
   drop: dropCommand,
 };
 
-/** Nobody but the consumer has the handler, so the wish is left for it, and what it does is watched. */
-async function askAndWait(call: Call, pool: Pool, seqs: readonly bigint[], wish: Wish): Promise<number> {
-  const held = heldOf(call);
+async function ask(call: Call, filter: HeldFilter, wish: Wish): Promise<number> {
   const waitMs = call.number('wait-ms', { min: 0, max: 86_400_000 }) ?? 10_000;
-  const asked = await transaction(pool, async (tx) => {
-    const rows = await held.list(tx, { seqs, limit: seqs.length });
-    await held.ask(tx, seqs, wish);
-    return rows.map(({ seq }) => seq);
+  return onDatabase(async (pool) => {
+    const many = await choose(call, pool, filter);
+    const { held, missing } = many;
+    if (many.count === 0) return notThere(call, missing);
+    const { settled, kept, waiting, left } = await askAndWait(many, wish, waitMs);
+    const some = async (isAsked: boolean): Promise<HeldEntry[]> =>
+      reading(pool, (tx) => held.find(tx, { ...left, isAsked, limit: shownAtMost }));
+    const keptRows = kept > 0 ? await some(false) : [];
+    const consumers = waiting > 0 ? new Set((await some(true)).map(({ consumer }) => consumer)) : new Set();
+    const outcome = waiting > 0 ? 'not taken up' : kept > 0 ? 'kept' : 'settled';
+    const lines = [
+      `Settled: ${settled}`,
+      ...keptRows.map((row) => `Kept: ${describe(row)}`),
+      ...andMore(kept, keptRows),
+      ...missing.map(isNotHeld),
+      ...(waiting === 0
+        ? []
+        : [
+            `${waiting} were not taken up within ${waitMs} ms: does ${[...consumers].join(', ')} run? It does them then.`,
+          ]),
+    ];
+    call.answer({ outcome, settled, kept, waiting, missing, firstKept: keptRows.map(toJson) }, lines.join('\n'));
+    return outcome === 'settled' && missing.length === 0 ? 0 : 1;
   });
-  const found = new Set(asked);
-  const missing = seqs.filter((seq) => !found.has(seq)).map(String);
-  if (asked.length === 0) return notThere(call, seqs);
-  const deadline = performance.now() + waitMs;
-  for (;;) {
-    const left = await reading(pool, (tx) => held.list(tx, { seqs: asked, limit: asked.length }));
-    const waiting = left.filter((row) => row.asked !== undefined);
-    if (waiting.length === 0 || performance.now() > deadline) {
-      return tellOutcome(call, { settled: asked.length - left.length, waiting, left, missing, waitMs });
-    }
-    call.progress(`${asked.length - left.length} of ${asked.length} are done ...`);
-    await delay(lookEveryMs);
-  }
 }
 
-function tellOutcome(
-  call: Call,
-  found: { settled: number; waiting: HeldRow[]; left: HeldRow[]; missing: string[]; waitMs: number },
-): number {
-  const { settled, waiting, left, missing, waitMs } = found;
-  const kept = left.filter((row) => row.asked === undefined);
-  const outcome = waiting.length > 0 ? 'not taken up' : kept.length > 0 ? 'kept' : 'settled';
-  const consumers = [...new Set(waiting.map(({ consumer }) => consumer))].join(', ');
-  const lines = [
-    `Settled: ${settled}`,
-    ...kept.map((row) => `Kept: ${describe(row)}`),
-    ...missing.map((seq) => `${seq} is not held.`),
-    ...(waiting.length === 0
-      ? []
-      : [`${waiting.length} were not taken up within ${waitMs} ms: does ${consumers} run? It does them when it does.`]),
-  ];
-  call.answer({ outcome, settled, kept: kept.map(toJson), waiting: waiting.length, missing }, lines.join('\n'));
-  return outcome === 'settled' && missing.length === 0 ? 0 : 1;
+async function showOnly(call: Call, pool: Pool, held: Held, filter: HeldFilter): Promise<number> {
+  const { rows, sums } = await reading(pool, async (tx) => ({
+    rows: await held.find(tx, { ...filter, limit: shownAtMost }),
+    sums: await sumUp(tx, held, filter),
+  }));
+  const lines = [...rows.map(describe), ...andMore(sums.count, rows), ...sums.lines];
+  call.answer(
+    { outcome: 'not done', held: rows.map(toJson), ...sums.json },
+    [...lines, 'To give up for good what is there now: --yes'].join('\n'),
+  );
+  return 2;
 }
 
-function heldOf(call: Call): Held {
-  return createHeld({ schema: call.schema });
+async function sumUp(
+  tx: Tx,
+  held: Held,
+  filter: HeldFilter,
+): Promise<{ count: number; lines: string[]; json: object }> {
+  const { count } = await held.tally(tx, filter);
+  const groups = await held.groups(tx, { ...filter, limit: shownAtMost });
+  const rest = count - groups.reduce((sum, group) => sum + group.count, 0);
+  const lines = groups.map(
+    ({ consumer, kind, topic, reason, count: its, oldest }) =>
+      `  ${its} ${consumer} ${kind} of ${topic}, since ${oldest.toISOString()}: ${reason}`,
+  );
+  const others = rest > 0 ? [`  ${rest} for other reasons`] : [];
+  return { count, lines: [`In all: ${count}`, ...lines, ...others], json: { count, groups } };
 }
 
-function seqsOf(call: Call): bigint[] {
-  const numbers = call.words.map((word) => toNumber('SEQ', word, { min: 1, max: Number.MAX_SAFE_INTEGER })!);
-  return [...new Set(numbers)].map(BigInt);
-}
-
-function notThere(call: Call, seqs: readonly bigint[]): number {
-  call.answer({ outcome: 'nothing there', missing: seqs.map(String) }, `Not held: ${seqs.join(', ')}`);
+function notThere(call: Call, missing: readonly string[]): number {
+  const text = missing.length > 0 ? `Not held: ${missing.join(', ')}` : 'Nothing of this is held.';
+  call.answer({ outcome: 'nothing there', missing }, text);
   return 1;
 }
 
-function describe({ seq, consumer, kind, aggregateId, id, delivery, reason, heldAt, asked }: HeldRow): string {
-  const { lane, position } = delivery;
-  const at = `${lane.topic}/${lane.partition}${position ? ` at ${position.offset}` : ''}`;
+function isNotHeld(seq: string): string {
+  return `${seq} is not held.`;
+}
+
+function andMore(count: number, shown: readonly unknown[]): string[] {
+  return count > shown.length ? [`... and ${count - shown.length} more`] : [];
+}
+
+function describe(entry: HeldEntry): string {
+  const { seq, consumer, kind, aggregateId, id, topic, partition, offset, reason, heldAt, asked } = entry;
+  const at = `${topic}/${partition}${offset === undefined ? '' : ` at ${offset}`}`;
   const who = id === undefined ? 'without id' : `${id} of ${JSON.stringify(aggregateId)}`;
   const wish = asked === undefined ? '' : `; ${asked} is asked for`;
   return `${seq} ${consumer} ${kind}: ${who}, ${at}, since ${heldAt.toISOString()}: ${reason}${wish}`;
 }
 
-function toJson({ seq, content: _, delivery, id, aggregateId, asked, ...rest }: HeldRow): object {
-  const { lane, position } = delivery;
-  const offset = position ? String(position.offset) : null;
-  const named = { id: id ?? null, aggregateId: aggregateId ?? null };
-  return { seq: String(seq), ...rest, ...named, asked: asked ?? null, ...lane, offset };
+function toJson({ seq, offset, id, aggregateId, asked, ...rest }: HeldEntry): object {
+  const named = { id: id ?? null, aggregateId: aggregateId ?? null, asked: asked ?? null };
+  return { seq: String(seq), ...rest, ...named, offset: offset === undefined ? null : String(offset) };
 }
 
 /** The bytes only where they were asked for: they may hold personal data. */
-function inFull(row: HeldRow, withPayload: boolean): object {
-  const { key, value, headers } = row.delivery;
+function recordToJson({ delivery: { key, value, headers } }: HeldRow, withPayload: boolean): object {
   return {
-    ...toJson(row),
     headers: headers.map(([name, bytes]) => [name, Buffer.from(bytes).toString()]),
     ...(withPayload && {
       keyBase64: key ? Buffer.from(key).toString('base64') : null,

@@ -94,13 +94,18 @@ const makers: Record<string, (schema: string) => Promise<string[]>> = {
       const delivery = { lane: { topic: 't', partition: 0 }, key: undefined, value: Buffer.from(''), headers: [] };
       await held.hold(client, 'c', [{ kind: 'dead', delivery, topicId: 'x', content: 1n, reason: 'r' }]);
       await held.blockedKeys(client, 'c', ['k']);
-      await held.take(client, 1n);
-      await held.takeFirstOfKey(client, 'c', 'k');
-      await held.keep(client, { seq: 1n, consumer: 'c', aggregateId: 'k' }, 'r');
-      await held.settleLate(client, { consumer: 'c', id: 'x', content: 1n });
+      await held.settled(client, 'c', [{ id: 'x', content: 1n }]);
+      await held.settleLate(client, 'c', [{ id: 'x', content: 1n }]);
+      await held.asked(client, 'c', 0n);
+      await held.firstOfKeys(client, 'c', ['k'], 1);
+      await held.take(client, [1n]);
+      await held.keep(client, 'c', [{ seq: 1n, kind: 'parked', aggregateId: 'k', reason: 'r' }]);
       await held.list(client);
+      await held.find(client);
+      await sent(held.tally(client));
+      await held.groups(client);
       await held.ask(client, [1n], 'redrive');
-      await held.asked(client, 'c');
+      await held.drop(client, [1n]);
       await held.counts(client, 'c');
     }),
   'partitions of the inbox': async (schema) =>

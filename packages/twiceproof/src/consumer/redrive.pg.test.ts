@@ -10,13 +10,16 @@ import { transaction } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
 import { uuidv7 } from '../uuid.ts';
 import { toRecord } from '../wire.ts';
+import { isElsewhere } from './decide.ts';
 import { createInboxKeeper } from './inbox-keeper.ts';
-import { createRedrive } from './redrive.ts';
+import { createRedrive, type RedriveOptions } from './redrive.ts';
 
 const { url } = await testDatabase();
 const pool = new pg.Pool({ connectionString: url });
 pool.on('error', () => {});
-after(async () => pool.end());
+// The library watches over a pool that its handlers must not use.
+const otherPool = new pg.Pool({ connectionString: url });
+after(async () => Promise.all([pool.end(), otherPool.end()]));
 await migrate(pool);
 const hourMs = 3_600_000;
 await createInboxKeeper({ pool, ttlMs: hourMs, partitionMs: hourMs }).runOnce();
@@ -60,7 +63,7 @@ async function effects(): Promise<string[]> {
 type Effect = (tx: Tx, text: string) => Promise<unknown>;
 const write: Effect = async (tx, text) => tx.query('INSERT INTO effects (text) VALUES ($1)', [text]);
 
-async function redrive(effect: Effect = write): Promise<number> {
+async function redrive(effect: Effect = write, over: Partial<RedriveOptions> = {}): Promise<number> {
   const each = async (tx: Tx, { payload }: { payload: Uint8Array }): Promise<void> => {
     await effect(tx, Buffer.from(payload).toString());
   };
@@ -70,6 +73,7 @@ async function redrive(effect: Effect = write): Promise<number> {
     handler: { each },
     handlerTimeoutMs: 10_000,
     idleTimeoutMs: 5_000,
+    ...over,
   }).asked(signal);
 }
 
@@ -172,6 +176,184 @@ test('a connection that is lost is no verdict: the wish stands', async () => {
   assert.equal(await redrive(), 1);
 });
 
+test('one that stands still in the midst of it loses its messages, and the wish stands', async () => {
+  const seq = await hold('dead', 'a1');
+  await ask('redrive', seq);
+  const standing: Effect = async (tx, text) => {
+    await write(tx, text);
+    // Whoever gets the row before we go on gets it because the server has ended our transaction.
+    await transaction(
+      otherPool,
+      async (other) => other.query('SELECT FROM twiceproof.held WHERE seq = $1 FOR UPDATE', [String(seq)]),
+      {
+        localSettings: { lock_timeout: '20000' },
+      },
+    );
+  };
+  await assert.rejects(redrive(standing, { idleTimeoutMs: 50 }), (error) => isElsewhere(error));
+  const [row] = await rows();
+  assert.deepEqual([row!.asked, row!.reason, await effects()], ['redrive', 'at first', []]);
+  assert.equal(await redrive(), 1);
+});
+
+const texts = (key: string, count: number): string[] => Array.from({ length: count }, (_, n) => `${key}${n + 1}`);
+
+test('many wishes are done in one call, and in few transactions; the one that fails is found among them', async () => {
+  const all = texts('a', 250);
+  const seqs = (
+    await transaction(pool, (tx) =>
+      held.hold(
+        tx,
+        'c',
+        all.map((text) => toHold('dead', text)),
+      ),
+    )
+  ).map(({ seq }) => seq);
+  await ask('redrive', ...seqs);
+  let calls = 0;
+  const effect: Effect = async (tx, text) => {
+    calls += 1;
+    await write(tx, text);
+    if (text === 'a130') throw new RangeError('not this one');
+  };
+  assert.equal(await redrive(effect), 249);
+  assert.deepEqual(
+    await effects(),
+    all.filter((text) => text !== 'a130'),
+  );
+  assert.ok(calls < 500, `${calls} calls of the handler`);
+  assert.deepEqual(
+    (await rows()).map(({ reason, asked }) => [reason, asked]),
+    [['RangeError: not this one', undefined]],
+  );
+  const { rows: xids } = await pool.query('SELECT DISTINCT xmin::text FROM effects');
+  assert.ok(xids.length < 20, `${xids.length} transactions`);
+});
+
+test('many keys are released together, each in its order; one that fails stops its own', async () => {
+  const interleaved = texts('a', 60).flatMap((_, n) => [`a${n + 1}`, `b${n + 1}`, `c${n + 1}`]);
+  const messages = interleaved.map((text) => toHold('parked', text));
+  const held1 = await transaction(pool, (tx) => held.hold(tx, 'c', messages));
+  await ask('release', ...held1.map(({ seq }) => seq));
+  const effect: Effect = async (tx, text) => {
+    await write(tx, text);
+    if (text === 'b40') throw new RangeError('no');
+  };
+  assert.equal(await redrive(effect), 60 + 39 + 60);
+  const ran = await effects();
+  for (const [key, count] of [
+    ['a', 60],
+    ['b', 39],
+    ['c', 60],
+  ] as const) {
+    assert.deepEqual(
+      ran.filter((text) => text.startsWith(key)),
+      texts(key, count),
+    );
+  }
+  const left = await rows();
+  assert.deepEqual(
+    left.map(({ reason, asked }) => [reason, asked]),
+    [['RangeError: no', undefined], ...Array.from({ length: 20 }, () => ['at first', undefined])],
+  );
+});
+
+const refusedElsewhere = (): Error => Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
+
+async function askForMany(count: number): Promise<void> {
+  const messages = texts('a', count).map((text) => toHold('dead', text));
+  const all = await transaction(pool, (tx) => held.hold(tx, 'c', messages));
+  await ask('redrive', ...all.map(({ seq }) => seq));
+}
+
+test('one that cannot be run now stays asked for, and the others do not wait for it', async () => {
+  await askForMany(130);
+  const effect: Effect = async (tx, text) => {
+    await write(tx, text);
+    if (text === 'a20') throw refusedElsewhere();
+  };
+  await assert.rejects(redrive(effect), { code: 'ECONNREFUSED' });
+  assert.equal((await effects()).length, 129);
+  assert.deepEqual(
+    (await rows()).map(({ asked, reason }) => [asked, reason]),
+    [['redrive', 'at first']],
+  );
+});
+
+test('when none of some can be run now, the rest waits for the next look', async () => {
+  await askForMany(350);
+  const tried = new Set<string>();
+  const effect: Effect = async (_, text) => {
+    tried.add(text);
+    throw refusedElsewhere();
+  };
+  await assert.rejects(redrive(effect), { code: 'ECONNREFUSED' });
+  assert.equal(tried.size, 100);
+  assert.equal((await transaction(pool, (tx) => held.tally(tx, { isAsked: true }))).count, 350);
+});
+
+test('a database that cannot be reached any more is not asked for each of them', async () => {
+  await askForMany(100);
+  let connects = 0;
+  const going = {
+    connect: async () => {
+      connects += 1;
+      if (connects > 2) throw refusedElsewhere();
+      return pool.connect();
+    },
+  };
+  const cut: Effect = async (tx) => tx.query('SELECT pg_terminate_backend(pg_backend_pid())');
+  await assert.rejects(redrive(cut, { pool: going }), { code: 'ECONNREFUSED' });
+  assert.equal(connects, 3);
+  assert.equal((await transaction(pool, (tx) => held.tally(tx, { isAsked: true }))).count, 100);
+});
+
+test('what must not be run is kept, and the others of its batch are run', async () => {
+  const wishes = [
+    await hold('dead', 'a1'),
+    await hold('unreadable', 'b1'),
+    await hold('future', 'c1', uuidv7(Date.now() + 900 * hourMs)),
+    await hold('dead', 'd1'),
+  ];
+  await ask('redrive', ...wishes);
+  assert.equal(await redrive(), 2);
+  assert.deepEqual(await effects(), ['a1', 'd1']);
+  const left = await rows();
+  assert.match(left[0]!.reason, /TP_NOT_REDRIVEN: its id is missing/);
+  assert.match(left[1]!.reason, /TP_NOT_REDRIVEN: its time has not come/);
+});
+
+test('a key that is released stops at one that must not be run, and what is before it is run', async () => {
+  const unreadable: ToHold = { ...toHold('unreadable', 'a2'), kind: 'parked' };
+  const messages = [toHold('parked', 'a1'), unreadable, toHold('parked', 'a3')];
+  const all = await transaction(pool, (tx) => held.hold(tx, 'c', messages));
+  await ask('release', ...all.map(({ seq }) => seq));
+  assert.equal(await redrive(), 1);
+  const left = await rows();
+  assert.deepEqual([await effects(), left.map(({ asked }) => asked)], [['a1'], [undefined, undefined]]);
+  assert.match(left[0]!.reason, /TP_NOT_REDRIVEN: its id is missing/);
+  assert.equal(left[1]!.reason, 'at first');
+});
+
+test('several that do it at the same time give one effect each, in the order of each key', async () => {
+  const interleaved = texts('a', 150).flatMap((_, n) => [`a${n + 1}`, `b${n + 1}`]);
+  const messages = interleaved.map((text) => toHold('late', text, uuidv7(Date.now() - 30 * hourMs)));
+  const rowsHeld = await transaction(pool, (tx) => held.hold(tx, 'c', messages));
+  await ask('redrive', ...rowsHeld.map(({ seq }) => seq));
+  const settled = await Promise.all([redrive(), redrive(), redrive()]);
+  assert.equal(
+    settled.reduce((sum, count) => sum + count),
+    300,
+  );
+  const ran = await effects();
+  for (const key of ['a', 'b']) {
+    assert.deepEqual(
+      ran.filter((text) => text.startsWith(key)),
+      texts(key, 150),
+    );
+  }
+});
+
 test('one behind another of its key does not overtake it; both in one wish go in their order', async () => {
   const [one, two] = [await hold('parked', 'a1'), await hold('parked', 'a2')];
   await ask('redrive', two);
@@ -192,9 +374,9 @@ test('what the inbox has no row of is asked for there, or among the late ones th
     [['a1'], ['TwiceproofError: TP_NOT_REDRIVEN: its id was processed with other content']],
   );
   await pool.query('TRUNCATE twiceproof.held, effects');
-  const settledLate = { consumer: 'c', id: uuidv7(Date.now() - 30 * hourMs), content: toHold('late', 'a1').content };
+  const settledLate = { id: uuidv7(Date.now() - 30 * hourMs), content: toHold('late', 'a1').content };
   await ask('redrive', await hold('late', 'a1', settledLate.id));
-  await transaction(pool, (tx) => held.settleLate(tx, settledLate));
+  await transaction(pool, (tx) => held.settleLate(tx, 'c', [settledLate]));
   assert.deepEqual([await redrive(), await effects(), await rows()], [1, [], []], 'it has run, and does not again');
 
   await ask('redrive', await hold('future', 'b1', uuidv7(Date.now() + 900 * hourMs)));

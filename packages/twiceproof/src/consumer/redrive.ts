@@ -1,122 +1,64 @@
 import { connectQuietly } from '../connection.ts';
-import { TwiceproofError } from '../errors.ts';
-import { contentHash, createInbox } from '../inbox/accept.ts';
-import { createHeld, type HeldRow } from '../inbox/held.ts';
-import { onItsOwnConnection } from '../own-connection.ts';
-import { point } from '../points.ts';
-import { transaction, type Pool } from '../transaction.ts';
+import { createHeld } from '../inbox/held.ts';
 import type { Tx } from '../tx.ts';
-import { fromDelivery, type ReceivedMessage } from '../wire.ts';
-import { isElsewhere } from './decide.ts';
-import { runHandlerInTime, type Handler } from './handler.ts';
+import { createLine, type Done, type LineOptions } from './redrive-line.ts';
 
-export interface RedriveOptions {
-  pool: Pool;
-  schema?: string | undefined;
-  consumer: string;
-  handler: Handler;
-  idleTimeoutMs: number;
-  handlerTimeoutMs: number;
-}
+export type RedriveOptions = LineOptions;
 
 export interface Redrive {
   /**
-   * Does what operators asked for (`twiceproof held redrive | release`), until the signal is aborted. Answers how many
-   * messages it has settled. One whose handler fails is kept, with its new reason, and the wish is off.
+   * Does what operators asked for (`twiceproof held redrive | release`), until nothing is left of it or the signal is
+   * aborted. Answers how many messages it has settled. One whose handler fails is kept, with its new reason, and the wish
+   * is off.
    */
   asked(signal: AbortSignal): Promise<number>;
 }
 
+/** How many messages are run in one transaction, about. */
+const atOnce = 100;
+
 /**
- * Runs the handler for messages that are held. Never by publishing them again: each in one transaction that begins by
- * deleting the held row. Of two that do this one finds the row, and if it dies, the row is there again.
+ * Runs the handler for messages that are held. Never by publishing them again: some at a time, in a transaction that
+ * begins by deleting their held rows. Of two that do this one finds a row, and if it dies, the row is there again.
  */
 export function createRedrive(options: RedriveOptions): Redrive {
-  const { pool, schema, consumer, handler, idleTimeoutMs, handlerTimeoutMs } = options;
+  const { pool, schema, consumer } = options;
   const held = createHeld({ schema });
-  const inbox = createInbox({ schema });
-  const localSettings = { idle_in_transaction_session_timeout: `${Math.round(idleTimeoutMs)}ms` };
+  const workOff = createLine(options);
 
   async function asked(signal: AbortSignal): Promise<number> {
-    const rows = await onConnection((tx) => held.asked(tx, consumer));
-    const released = new Set<string>();
-    let settled = 0;
-    let trouble: { error: unknown } | undefined;
-    for (const { seq, asked: wish, aggregateId } of rows) {
-      if (signal.aborted) break;
-      try {
-        if (wish === 'redrive' || aggregateId === undefined) {
-          if (await attempt((tx) => held.take(tx, seq))) settled += 1;
-        } else if (!released.has(aggregateId)) {
-          released.add(aggregateId);
-          settled += await release(aggregateId, signal);
-        }
-      } catch (error) {
-        // This wish stands; the others are not to wait for it.
-        trouble ??= { error };
+    const done: Done = { settled: 0 };
+    for (let after = 0n; !signal.aborted;) {
+      const from = after;
+      const wishes = await onConnection((tx) => held.asked(tx, consumer, from));
+      if (wishes.length === 0) break;
+      after = wishes.at(-1)!.seq;
+      const settledBefore = done.settled;
+      const keys = new Set<string>();
+      for (const { wish, aggregateId } of wishes) {
+        if (wish === 'release' && aggregateId !== undefined) keys.add(aggregateId);
       }
+      await release(keys, done, signal);
+      const alone = wishes.filter(({ wish, aggregateId }) => wish === 'redrive' || aggregateId === undefined);
+      await workOff(alone, done, signal);
+      // Then it is not these messages: it would be the same with all others, however many there are.
+      if (done.trouble && done.settled === settledBefore) break;
     }
-    if (trouble) throw trouble.error;
-    return settled;
+    if (done.trouble) throw done.trouble.error;
+    return done.settled;
   }
 
   /** In their order, until none is left; those that come meanwhile join behind, and so they go too. */
-  async function release(aggregateId: string, signal: AbortSignal): Promise<number> {
-    let settled = 0;
-    while (!signal.aborted && (await attempt((tx) => held.takeFirstOfKey(tx, consumer, aggregateId)))) settled += 1;
-    return settled;
-  }
-
-  /** Whether one was settled; not if there was none, nor if it has failed. */
-  async function attempt(take: (tx: Tx) => Promise<HeldRow | undefined>): Promise<boolean> {
-    let row: HeldRow | undefined;
-    try {
-      await transaction(
-        pool,
-        async (tx) => {
-          row = await take(tx);
-          if (!row) return;
-          await point('consumer:redrive-taken');
-          await settle(tx, row);
-          await point('consumer:redriven');
-        },
-        { localSettings },
-      );
-      return row !== undefined;
-    } catch (error) {
-      // Then the wish stands, and is done when the database is back.
-      if (!row || isElsewhere(error)) throw error;
-      const kept = row;
-      const reason = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
-      await onConnection((tx) => held.keep(tx, kept, reason));
-      return false;
+  async function release(keys: ReadonlySet<string>, done: Done, signal: AbortSignal): Promise<void> {
+    const stoppedAt = new Map<string, bigint>();
+    while (!signal.aborted) {
+      const open = [...keys].filter((key) => !stoppedAt.has(key));
+      if (open.length === 0) return;
+      const ofEach = Math.ceil(atOnce / open.length);
+      const line = await onConnection((tx) => held.firstOfKeys(tx, consumer, open, ofEach));
+      if (line.length === 0) return;
+      await workOff(line, done, signal, stoppedAt);
     }
-  }
-
-  async function settle(tx: Tx, row: HeldRow): Promise<void> {
-    const message = fromDelivery(row.delivery);
-    if ('problem' in message) throw notRedriven(message.problem);
-    await requireFirstOfKey(tx, row);
-    if (!(await isToRun(tx, row, message))) return;
-    await onItsOwnConnection(pool, async () => runHandlerInTime(handler, tx, [message], handlerTimeoutMs));
-  }
-
-  /** One behind another would overtake it. */
-  async function requireFirstOfKey(tx: Tx, { kind, aggregateId, seq }: HeldRow): Promise<void> {
-    if (kind !== 'parked') return;
-    const [first] = await held.list(tx, { consumer, aggregateId, kind, limit: 1 });
-    if (first && first.seq < seq) throw notRedriven(`${first.seq} of its key waits before it`);
-  }
-
-  /** Whether nobody has run it: of what has no inbox row the inbox is asked now. */
-  async function isToRun(tx: Tx, { kind }: HeldRow, message: ReceivedMessage): Promise<boolean> {
-    const [id, content] = [message.id, contentHash(message)];
-    // Their inbox row was written when they were held, and nobody ran them. It may be forgotten by the time they come again.
-    if (kind === 'parked' || kind === 'dead' || kind === 'altered') return held.settled(tx, { consumer, id, content });
-    const remembered = await inbox.accept(tx, { consumer, id, content });
-    const verdict = remembered === 'late' ? await held.settleLate(tx, { consumer, id, content }) : remembered;
-    if (verdict === 'first' || verdict === 'duplicate') return verdict === 'first';
-    throw notRedriven(verdict === 'future' ? 'its time has not come' : 'its id was processed with other content');
   }
 
   async function onConnection<T>(work: (tx: Tx) => Promise<T>): Promise<T> {
@@ -132,8 +74,4 @@ export function createRedrive(options: RedriveOptions): Redrive {
   }
 
   return { asked };
-}
-
-function notRedriven(why: string): TwiceproofError {
-  return new TwiceproofError('TP_NOT_REDRIVEN', why);
 }

@@ -131,7 +131,6 @@ for (const [end, verdict] of [
       ),
       ['first', 'first'],
     );
-    // In another order: sorted in the statement, so that they cannot wait for each other.
     const second = acceptAll(
       'c',
       ids.toReversed().map((id) => ({ id })),
@@ -142,6 +141,28 @@ for (const [end, verdict] of [
     assert.deepEqual(await second, [verdict, verdict]);
   });
 }
+
+test('two that accept the same ids in another order do not wait for each other', async () => {
+  const [low, middle, high] = [now, now + 1, now + 2].map((time) => ({ id: uuidv7(time) }));
+  const gate = await pool.connect();
+  await gate.query('BEGIN');
+  await inbox.accept(gate, { consumer: 'c', ...middle! });
+  // Once the gate is open, either has one end and wants the other; unless both have begun at the same end.
+  const accepting = [
+    [low!, middle!, high!],
+    [high!, middle!, low!],
+  ].map(async (messages) => transaction(pool, (tx) => inbox.acceptAll(tx, 'c', messages), { retries: 0 }));
+  const waiting = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
+  while ((await pool.query(waiting)).rowCount !== 2);
+  await gate.query('ROLLBACK');
+  gate.release();
+  const verdicts = (await Promise.all(accepting)).map((those) => new Set(those));
+  assert.deepEqual(
+    new Set(verdicts.map((those) => [...those].join())),
+    new Set(['first', 'duplicate']),
+    'one has all of them, and the other none',
+  );
+});
 
 test('in a snapshot of before, what another has committed is no first', async () => {
   const id = uuidv7(now);

@@ -7,7 +7,7 @@ import { transaction } from '../transaction.ts';
 import type { Delivery } from '../transport.ts';
 import type { Tx } from '../tx.ts';
 import { uuidv7 } from '../uuid.ts';
-import { createHeld, recordHash, type HeldKind, type ToHold } from './held.ts';
+import { createHeld, recordHash, type HeldKind, type HeldRow, type ToHold } from './held.ts';
 
 const { url } = await testDatabase();
 const pool = new pg.Pool({ connectionString: url });
@@ -107,7 +107,7 @@ test('who asks for a key waits for whoever works its last one off, and then it i
   const [seq] = await hold(toHold('parked', 'a1'));
   const client = await pool.connect();
   await client.query('BEGIN');
-  assert.equal((await held.takeFirstOfKey(client, 'c', 'a'))!.seq, seq);
+  assert.equal((await held.take(client, [seq!])).length, 1);
   const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
   const asking = inTransaction((tx) => held.blockedKeys(tx, 'c', ['a']));
   const waiting = 'SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))';
@@ -117,40 +117,68 @@ test('who asks for a key waits for whoever works its last one off, and then it i
   assert.equal((await asking).size, 0);
 });
 
-test('the first of a key is the lowest by number, and not by letters', async () => {
-  await hold(...Array.from({ length: 12 }, (_, n) => toHold('parked', `a${n}`)));
-  const taken: string[] = [];
-  for (;;) {
-    const row = await inTransaction((tx) => held.takeFirstOfKey(tx, 'c', 'a'));
-    if (!row) break;
-    taken.push(...textsOf([row]));
-  }
+for (const gated of ['a', 'b']) {
+  test(`one who takes several and one who asks for their keys do not wait for each other (behind ${gated})`, async () => {
+    // The keys are in another order than the numbers.
+    const seqs = await hold(toHold('parked', 'b1'), toHold('parked', 'a1'));
+    const gate = await pool.connect();
+    await gate.query('BEGIN');
+    await gate.query('SELECT FROM twiceproof.held WHERE aggregate_id = $1 FOR UPDATE', [gated]);
+    const waiting = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
+    const taking = transaction(pool, (tx) => held.take(tx, seqs), { retries: 0 });
+    while ((await pool.query(waiting)).rowCount !== 1);
+    const asking = transaction(pool, (tx) => held.blockedKeys(tx, 'c', ['b', 'a']), { retries: 0 });
+    while ((await pool.query(waiting)).rowCount !== 2);
+    await gate.query('ROLLBACK');
+    gate.release();
+    assert.deepEqual([(await taking).length, (await asking).size], [2, 0]);
+  });
+}
+
+test('the first ones of keys, and what is taken, are in the order of their numbers, and not of their letters', async () => {
+  await hold(...Array.from({ length: 12 }, (_, n) => toHold('parked', `${n % 2 ? 'b' : 'a'}${n}`)));
+  await hold(toHold('dead', 'a12'), toHold('parked', 'c13'));
+  const seqsOf = async (ofEach: number): Promise<bigint[]> =>
+    (await inTransaction((tx) => held.firstOfKeys(tx, 'c', ['b', 'a', 'x'], ofEach))).map(({ seq }) => seq);
+  assert.deepEqual(await seqsOf(2), [1n, 2n, 3n, 4n]);
+  const all = await seqsOf(20);
   assert.deepEqual(
-    taken,
-    Array.from({ length: 12 }, (_, n) => `a${n}`),
+    all,
+    Array.from({ length: 12 }, (_, n) => BigInt(n + 1)),
+  );
+  const taken = await inTransaction((tx) => held.take(tx, all.toReversed()));
+  assert.deepEqual(
+    taken.map(({ seq }) => seq),
+    all,
   );
 });
 
 test('a row is taken once, and is there again after a rollback', async () => {
   const [seq] = await hold(toHold('dead', 'a1'));
   const failing = inTransaction(async (tx) => {
-    assert.deepEqual(textsOf([(await held.take(tx, seq!))!]), ['a1']);
+    assert.deepEqual(textsOf(await held.take(tx, [seq!])), ['a1']);
     throw new Error('no');
   });
   await assert.rejects(failing, /no/);
-  const both = await Promise.all([1, 2].map(async () => inTransaction((tx) => held.take(tx, seq!))));
-  assert.equal(both.filter((row) => row !== undefined).length, 1);
+  const both = await Promise.all([1, 2].map(async () => inTransaction((tx) => held.take(tx, [seq!]))));
+  assert.equal(both.flat().length, 1);
 });
 
 test('wishes come in their order, and are off when the message is kept; those for a key all together', async () => {
   const seqs = await hold(toHold('parked', 'a1'), toHold('parked', 'a2'), toHold('dead', 'b1'), toHold('dead', 'b2'));
   assert.equal(await inTransaction((tx) => held.ask(tx, [seqs[1]!, seqs[0]!], 'release')), 2);
   assert.equal(await inTransaction((tx) => held.ask(tx, [seqs[2]!, 99n], 'redrive')), 1);
-  const asked = async (): Promise<string[]> => textsOf(await inTransaction((tx) => held.asked(tx, 'c')));
-  assert.deepEqual(await asked(), ['a1', 'a2', 'b1']);
-  assert.deepEqual(await inTransaction((tx) => held.asked(tx, 'other')), []);
-  await inTransaction((tx) => held.keep(tx, { seq: seqs[0]!, consumer: 'c', aggregateId: 'a' }, 'still'));
-  assert.deepEqual(await asked(), ['b1']);
+  const asked = async (behind = 0n): Promise<bigint[]> =>
+    (await inTransaction((tx) => held.asked(tx, 'c', behind))).map(({ seq }) => seq);
+  assert.deepEqual(await asked(), seqs.slice(0, 3));
+  assert.deepEqual(await asked(seqs[0]), seqs.slice(1, 3));
+  assert.deepEqual(await inTransaction((tx) => held.asked(tx, 'other', 0n)), []);
+  const keep = async (kind: HeldKind): Promise<void> =>
+    inTransaction((tx) => held.keep(tx, 'c', [{ seq: seqs[0]!, kind, aggregateId: 'a', reason: 'still' }]));
+  await keep('dead');
+  assert.deepEqual(await asked(), seqs.slice(1, 3), 'a dead one says nothing about its key');
+  await keep('parked');
+  assert.deepEqual(await asked(), [seqs[2]]);
   const rows = await inTransaction((tx) => held.list(tx, { aggregateId: 'a' }));
   assert.deepEqual(
     rows.map(({ reason }) => reason),
@@ -160,11 +188,16 @@ test('wishes come in their order, and are off when the message is kept; those fo
 
 test('a late one that was settled is not held again; one with its id and other content is', async () => {
   const late = toHold('late', 'a1');
-  const settle = async (content: bigint) =>
-    inTransaction((tx) => held.settleLate(tx, { consumer: 'c', id: late.id!, content }));
-  assert.equal(await settle(late.content), 'first');
-  assert.equal(await settle(late.content), 'duplicate');
-  assert.equal(await settle(1n), 'altered');
+  const settle = async (...contents: bigint[]) =>
+    inTransaction((tx) =>
+      held.settleLate(
+        tx,
+        'c',
+        contents.map((content) => ({ id: late.id!, content })),
+      ),
+    );
+  assert.deepEqual(await settle(late.content, late.content, 1n), ['first', 'duplicate', 'altered']);
+  assert.deepEqual(await settle(1n, late.content), ['altered', 'duplicate']);
   assert.equal((await hold(late)).length, 0);
   assert.equal((await hold({ ...late, content: 1n })).length, 1);
   assert.equal((await inTransaction((tx) => held.hold(tx, 'other', [late]))).length, 1);
@@ -175,10 +208,35 @@ test('a message is held once, whatever the inbox still knows of it, and not agai
     const message = toHold(kind, 'a1');
     const [seq] = await hold(message);
     assert.deepEqual(await hold({ ...message, kind: 'late' }), [], 'its inbox row was forgotten');
-    const again = await inTransaction(async (tx) => held.settled(tx, (await held.take(tx, seq!))!));
-    assert.equal(again, true);
+    await inTransaction(async (tx) => held.take(tx, [seq!]));
+    const identity = { id: message.id!, content: message.content };
+    const settle = async () => inTransaction((tx) => held.settled(tx, 'c', [identity, identity]));
+    assert.deepEqual(
+      [await settle(), await settle()],
+      [
+        [true, false],
+        [false, false],
+      ],
+    );
     assert.deepEqual(await hold({ ...message, kind: 'late' }, { ...message, kind: 'altered' }), []);
   }
+});
+
+test('what is dropped is gone, and is not held again; the rest stays', async () => {
+  const messages = [toHold('late', 'a1'), toHold('parked', 'a2'), toHold('unreadable', 'x', { id: undefined })];
+  const seqs = await hold(...messages, toHold('late', 'b1'));
+  const gone = await inTransaction((tx) => held.drop(tx, [seqs[2]!, 99n, seqs[1]!, seqs[0]!]));
+  assert.deepEqual(
+    gone.map(({ seq, kind }) => [seq, kind]),
+    [
+      [seqs[0], 'late'],
+      [seqs[1], 'parked'],
+      [seqs[2], 'unreadable'],
+    ],
+  );
+  assert.deepEqual(await inTransaction((tx) => held.drop(tx, seqs.slice(0, 3))), []);
+  assert.deepEqual(await hold(messages[0]!, { ...messages[1]!, kind: 'late' }), []);
+  assert.equal((await inTransaction((tx) => held.tally(tx))).count, 1);
 });
 
 test('lists and counts', async () => {
@@ -190,6 +248,29 @@ test('lists and counts', async () => {
   assert.deepEqual(await listed({ consumer: 'c', aggregateId: 'a', kind: 'parked' }), ['a1', 'a2']);
   assert.deepEqual(await listed({ limit: 2 }), ['a1', 'a2']);
   assert.deepEqual(await listed({ seqs: [4n, 77n] }), ['b1']);
+  assert.deepEqual(await listed({ after: 1n, upTo: 3n }), ['a2', 'a3']);
+  assert.deepEqual(await listed({ topic: 't', olderThanMs: 0 }), ['a1', 'a2', 'a3', 'b1', 'z1']);
+  assert.deepEqual([await listed({ topic: 'x' }), await listed({ olderThanMs: 60_000 })], [[], []]);
+  await inTransaction((tx) => held.ask(tx, [2n, 4n], 'redrive'));
+  assert.deepEqual(
+    [await listed({ isAsked: true }), await listed({ isAsked: false, limit: 1 })],
+    [['a2', 'b1'], ['a1']],
+  );
+  const found = await inTransaction((tx) => held.find(tx, { seqs: [4n] }));
+  const [{ delivery: its, content: _, ...row }] = (await inTransaction((tx) => held.list(tx, { seqs: [4n] }))) as [
+    HeldRow,
+  ];
+  assert.deepEqual(found, [{ ...row, ...its.lane, offset: its.position!.offset }]);
+  assert.deepEqual(await inTransaction((tx) => held.tally(tx, { consumer: 'c' })), { count: 4, asked: 2, last: 4n });
+  assert.deepEqual(await inTransaction((tx) => held.tally(tx, { consumer: 'x' })), { count: 0, asked: 0, last: 0n });
+  const groups = await inTransaction((tx) => held.groups(tx, { limit: 2 }));
+  assert.deepEqual(
+    groups.map(({ oldest, ...rest }) => ({ ...rest, isTime: oldest instanceof Date })),
+    [
+      { consumer: 'c', kind: 'parked', topic: 't', reason: 'because', count: 2, isTime: true },
+      { consumer: 'c', kind: 'dead', topic: 't', reason: 'because', count: 1, isTime: true },
+    ],
+  );
   const counts = await inTransaction((tx) => held.counts(tx, 'c'));
   assert.deepEqual(Object.fromEntries(counts), { parked: 2, late: 1, dead: 1 });
 });

@@ -1,0 +1,41 @@
+/** Whether everything that was written down has had its effect. The judge decides later whether it had the right one. */
+import { setTimeout as delay } from 'node:timers/promises';
+import pg from 'pg';
+import type { DatabaseUrls } from '../../system/databases.ts';
+
+export interface Drained {
+  isDrained: boolean;
+  /** Messages of the outbox, and how many of them had an effect or are held. */
+  written: number;
+  done: number;
+}
+
+const lookEveryMs = 500;
+
+export async function untilDrained(urls: DatabaseUrls, timeoutMs: number, signal: AbortSignal): Promise<Drained> {
+  const deadline = performance.now() + timeoutMs;
+  const orders = new pg.Client(urls.orders);
+  const payments = new pg.Client(urls.payments);
+  await Promise.all([orders.connect(), payments.connect()]);
+  try {
+    for (;;) {
+      const [written, done] = await Promise.all([
+        count(orders, 'SELECT count(*) FROM twiceproof.outbox'),
+        count(
+          payments,
+          'SELECT (SELECT count(DISTINCT msg_id) FROM effects) + (SELECT count(*) FROM twiceproof.held) AS count',
+        ),
+      ]);
+      const isDrained = done >= written;
+      if (isDrained || signal.aborted || performance.now() > deadline) return { isDrained, written, done };
+      await delay(lookEveryMs);
+    }
+  } finally {
+    await Promise.all([orders.end(), payments.end()]);
+  }
+}
+
+async function count(client: pg.Client, text: string): Promise<number> {
+  const { rows } = await client.query<{ count: string }>(text);
+  return Number(rows[0]?.count);
+}

@@ -1,0 +1,140 @@
+/** What a run has shown, and whether it has shown anything at all. */
+import type { Fault, FaultKind, Outcome } from './fault.ts';
+import type { Verdict } from './judges.ts';
+import type { Path, Schedule } from './schedule.ts';
+
+export interface Facts {
+  schedule: Schedule;
+  outcomes: readonly Outcome[];
+  verdict: Verdict;
+  drained: { isDrained: boolean; written: number; done: number };
+  /** Of /metrics, over all processes. */
+  edgeReplays: number;
+  inboxDuplicates: number;
+  injected: number;
+  restarts: Record<string, number>;
+  /** Programs that did not end well when they were told to. */
+  endedBadly: readonly string[];
+  phasesMs: Record<string, number>;
+}
+
+export interface Report {
+  ok: boolean;
+  verdict: Verdict['verdict'];
+  /** Why it is not ok; empty if it is. */
+  reasons: string[];
+  seed: number;
+  seconds: number;
+  rate: number;
+  uniqueCharge: boolean;
+  /** By kind: how many were planned and how many had an effect. */
+  faults: Record<string, { planned: number; fired: number }>;
+  paths: Record<Path, number>;
+  injectedDuplicates: number;
+  /** Duplicates that reached payments and changed nothing. */
+  absorbed: number;
+  /** With 95 % confidence no more than this share of intents is lost or doubled, given that none was: 3/N. */
+  upperBound: number | undefined;
+  recoveryMs: { median: number; longest: number } | undefined;
+  restarts: Record<string, number>;
+  phasesMs: Record<string, number>;
+  recon: Verdict;
+}
+
+export function reportOf(facts: Facts): Report {
+  const { schedule, outcomes, verdict, drained, endedBadly } = facts;
+  const faults = countByKind(schedule.faults, outcomes);
+  const paths: Record<Path, number> = {
+    'edge replays': facts.edgeReplays,
+    'wire duplicates': verdict.counts['wireDuplicates'] ?? 0,
+    'inbox duplicates': facts.inboxDuplicates,
+  };
+  const orders = verdict.counts['orders'] ?? 0;
+  const intents = verdict.counts['keys'] ?? 0;
+  const reasons = [
+    ...(verdict.verdict === 'clean' ? [] : [`recon: ${verdict.verdict}`, ...verdict.reasons]),
+    ...(drained.isDrained ? [] : [`not drained in time: ${drained.done} of ${drained.written} messages had an effect`]),
+    ...endedBadly.map((role) => `${role} did not end well when it was told to`),
+    ...vacuousBecause(schedule, faults, paths, orders, facts.injected),
+  ];
+  const recoveries = outcomes.flatMap(({ recoveredMs }) => recoveredMs ?? []).sort((a, b) => a - b);
+  return {
+    ok: reasons.length === 0,
+    verdict: verdict.verdict,
+    reasons,
+    seed: schedule.seed,
+    seconds: schedule.seconds,
+    rate: schedule.rate,
+    uniqueCharge: schedule.uniqueCharge,
+    faults,
+    paths,
+    injectedDuplicates: facts.injected,
+    absorbed: facts.inboxDuplicates,
+    upperBound: verdict.verdict === 'clean' && intents > 0 ? 3 / intents : undefined,
+    recoveryMs:
+      recoveries.length > 0 ? { median: recoveries[recoveries.length >> 1]!, longest: recoveries.at(-1)! } : undefined,
+    restarts: facts.restarts,
+    phasesMs: facts.phasesMs,
+    recon: verdict,
+  };
+}
+
+function countByKind(faults: readonly Fault[], outcomes: readonly Outcome[]): Report['faults'] {
+  const counts: Partial<Record<FaultKind, { planned: number; fired: number }>> = {};
+  faults.forEach(({ kind }, n) => {
+    const count = (counts[kind] ??= { planned: 0, fired: 0 });
+    count.planned += 1;
+    if (outcomes[n]?.result === 'fired') count.fired += 1;
+  });
+  return counts;
+}
+
+/** What should have happened and did not: then a clean verdict says little. */
+function vacuousBecause(
+  { mustSee, minOrders, dupRate }: Schedule,
+  faults: Report['faults'],
+  paths: Report['paths'],
+  orders: number,
+  injected: number,
+): string[] {
+  const never = Object.entries(faults).filter(([, { fired }]) => fired === 0);
+  return [
+    ...never.map(([kind]) => `vacuous: no fault of kind ${kind} had an effect`),
+    ...mustSee.filter((path) => paths[path] === 0).map((path) => `vacuous: there were no ${path}`),
+    ...(dupRate > 0 && injected === 0 ? ['vacuous: no duplicate was injected'] : []),
+    ...(orders < minOrders ? [`vacuous: ${orders} orders, fewer than ${minOrders}`] : []),
+  ];
+}
+
+export function textOf(report: Report): string {
+  const { recon, faults, paths, recoveryMs, restarts, upperBound } = report;
+  const rows = (title: string, entries: [string, string | number][]): string[] => [
+    '',
+    title,
+    ...entries.map(([name, value]) => `  ${name.padEnd(24)}${String(value).padStart(12)}`),
+  ];
+  const deltas = Object.entries(recon.deltas).map(([name, { count }]): [string, number] => [name, count]);
+  return [
+    ...rows(
+      'faults, fired of planned',
+      Object.entries(faults).map(([kind, { fired, planned }]) => [kind, `${fired} of ${planned}`]),
+    ),
+    ...rows('paths that suppress', [...Object.entries(paths), ['injected duplicates', report.injectedDuplicates]]),
+    ...rows('restarts', Object.entries(restarts)),
+    ...rows('counts', Object.entries(recon.counts)),
+    ...rows('deltas', deltas),
+    ...rows(
+      'seconds',
+      Object.entries(report.phasesMs).map(([phase, ms]) => [phase, (ms / 1_000).toFixed(1)]),
+    ),
+    '',
+    ...(recoveryMs
+      ? [`a successor could serve after ${recoveryMs.median} ms (median), ${recoveryMs.longest} ms (longest)`]
+      : []),
+    ...(upperBound === undefined
+      ? []
+      : [`with 95 % confidence at most ${upperBound.toExponential(1)} of intents are lost or doubled (3/N)`]),
+    ...report.reasons.map((reason) => `NOT OK  ${reason}`),
+    report.ok ? `ok: ${recon.verdict}, seed ${report.seed}` : `failed: ${recon.verdict}, seed ${report.seed}`,
+  ].join('\n');
+}

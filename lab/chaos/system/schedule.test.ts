@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { crashPoints, drawSchedule, kindsOf, shotSchedule, targetOf, type CrashPoint } from './schedule.ts';
+import { isWireFault, wireKinds } from './fault.ts';
+import { points, roles, wires } from './places.ts';
+
+const options = { seed: 1, seconds: 90, rate: 500, uniqueCharge: false, minOrders: 20_000 };
+const seeds = fc.integer({ min: 0, max: 2 ** 32 - 1 });
+const allKinds = ['kill', 'freeze', 'postgres-kill', 'broker-kill', 'rebalance', ...wireKinds].sort();
+
+test('the same seed gives the same schedule, another seed another', () => {
+  assert.deepEqual(drawSchedule(options), drawSchedule(options));
+  assert.notDeepEqual(drawSchedule(options).faults, drawSchedule({ ...options, seed: 2 }).faults);
+});
+
+test('whatever the seed, each kind comes, to every kind of program, within the time, at places that exist', () => {
+  fc.assert(
+    fc.property(seeds, (seed) => {
+      const { faults } = drawSchedule({ ...options, seed });
+      assert.deepEqual(kindsOf({ faults }), allKinds);
+      for (const action of ['kill', 'freeze']) {
+        for (const kind of ['orders', 'relay', 'payments']) {
+          assert.ok(faults.some((fault) => fault.kind === action && 'role' in fault && fault.role.startsWith(kind)));
+        }
+      }
+      for (const fault of faults) {
+        assert.ok(fault.atMs >= 0 && fault.atMs + ('forMs' in fault ? fault.forMs : 0) <= 90_000);
+        if (isWireFault(fault)) assert.ok(wires.includes(fault.wire));
+        else if ('role' in fault) {
+          assert.ok(roles.includes(fault.role));
+          if (fault.position) assert.ok(points[fault.role.split('-')[0]!]!.includes(fault.position.point));
+        }
+      }
+    }),
+  );
+});
+
+test('a fault on a wire is over before the next on the same wire begins', () => {
+  fc.assert(
+    fc.property(seeds, (seed) => {
+      const overAtMs = new Map<string, number>();
+      for (const fault of drawSchedule({ ...options, seed }).faults.filter(isWireFault)) {
+        assert.ok(fault.atMs >= (overAtMs.get(targetOf(fault)) ?? 0), JSON.stringify(fault));
+        overAtMs.set(targetOf(fault), fault.atMs + fault.forMs);
+      }
+    }),
+  );
+});
+
+test('a longer time has more faults, as dense as a short one', () => {
+  const short = drawSchedule(options).faults.length;
+  const long = drawSchedule({ ...options, seconds: 900 }).faults.length;
+  assert.ok(long > 8 * short && long < 14 * short, `${short} and ${long}`);
+});
+
+test('a headline shot kills at its point only, either process', () => {
+  for (const shot of Object.keys(crashPoints) as CrashPoint[]) {
+    const { faults } = shotSchedule(shot, { ...options, seconds: 30 });
+    const killed = faults.map((fault) => (fault.kind === 'kill' ? [fault.role, fault.position?.point] : []));
+    assert.deepEqual(new Set(killed.map(([, point]) => point)), new Set([crashPoints[shot].point]));
+    assert.equal(new Set(killed.map(([role]) => role)).size, 2);
+  }
+});

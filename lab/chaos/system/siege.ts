@@ -1,0 +1,162 @@
+/** One run of a schedule: boot, faults under load, heal, settle what has no answer, drain, final read, verdict. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { beginRun } from '@twiceproof/infra/run';
+import { within } from '../../supervisor/deadline.ts';
+import { createMeters, type Meters } from '../../system/meters.ts';
+import { startSystem, type System } from '../../system/system.ts';
+import { untilDrained } from './drain.ts';
+import { dumpTables, keepLogs } from './evidence.ts';
+import { inWords, type Fault, type Outcome } from './fault.ts';
+import { judge, settleS, startLoad } from './judges.ts';
+import { reportOf, type Report } from './report.ts';
+import type { Schedule } from './schedule.ts';
+import { strike, type Battle } from './strike.ts';
+
+export interface SiegeOptions {
+  schedule: Schedule;
+  /** A new directory for all that the run leaves. */
+  out: string;
+  signal: AbortSignal;
+  progress(text: string): void;
+  onPhase(phase: Phase): void;
+  onFault(fault: Fault, outcome: Outcome): void;
+}
+
+export const phases = ['boot', 'faults', 'heal', 'settle', 'drain', 'read'] as const;
+export type Phase = (typeof phases)[number];
+
+const upWithinMs = 90_000;
+/** After the last key has its answer. */
+const drainedWithinMs = 60_000;
+const sampleEveryMs = 1_000;
+
+export async function besiege(options: SiegeOptions): Promise<Report> {
+  const { schedule, out, signal, progress } = options;
+  mkdirSync(out, { recursive: true });
+  writeSchedule(out, schedule);
+  const run = await beginRun('chaos');
+  await using made = new AsyncDisposableStack();
+  made.defer(async () => {
+    await run.end();
+  });
+  const phasesMs: Record<string, number> = {};
+  const phase = async <T>(name: Phase, work: () => Promise<T>): Promise<T> => {
+    signal.throwIfAborted();
+    options.onPhase(name);
+    const began = performance.now();
+    const result = await work();
+    phasesMs[name] = Math.round(performance.now() - began);
+    return result;
+  };
+
+  const ledger = join(out, 'ledger.tsv');
+  const [system, load] = await phase('boot', async () => {
+    const { seed, dupRate, uniqueCharge } = schedule;
+    const started = await startSystem({
+      run,
+      brokers: 3,
+      proxied: true,
+      seed,
+      dupRate,
+      uniqueCharge,
+      signal,
+      progress,
+    });
+    made.defer(async () => started.close());
+    await started.untilUp(upWithinMs);
+    const sending = startLoad(started, schedule, ledger);
+    made.defer(async () => {
+      sending.child.kill();
+      await sending.child.ended;
+    });
+    await sending.ready;
+    return [started, sending];
+  });
+  const meters = createMeters(system.programs, system.kept);
+  const sampling = sampleAllAlong(meters);
+  made.defer(async () => sampling.stop());
+
+  const outcomes = await phase('faults', async () => strikeAll(system, options));
+  writeSchedule(out, { ...schedule, faults: schedule.faults.map((fault, n) => ({ ...fault, outcome: outcomes[n]! })) });
+  await phase('heal', async () => {
+    system.wires!.heal();
+    await system.untilUp(upWithinMs);
+  });
+  await phase('settle', async () =>
+    within(settleS * 1_000 + upWithinMs, load.child.ended, () => 'the load has not ended'),
+  );
+  const drained = await phase('drain', async () => untilDrained(system.databases, drainedWithinMs, signal));
+  const [endedBadly, verdict] = await phase('read', async () => {
+    await sampling.stop();
+    await meters.sample();
+    const badly = await system.stopPrograms();
+    return [badly, await judge(system, ledger, join(out, 'recon'))];
+  });
+  const report = reportOf({
+    schedule,
+    outcomes,
+    verdict,
+    drained,
+    endedBadly,
+    edgeReplays: meters.total('orders_idempotency_total', 'result="hit"'),
+    inboxDuplicates: meters.total('payments_messages_total', 'verdict="duplicate"'),
+    injected: meters.total('payments_injected_total'),
+    restarts: Object.fromEntries(system.kept.map(({ name, restarts }) => [name, restarts])),
+    phasesMs,
+  });
+  writeFileSync(join(out, 'report.json'), `${JSON.stringify(report, undefined, 2)}\n`);
+  if (!report.ok) {
+    keepLogs(run, join(out, 'logs'));
+    await dumpTables(system, join(out, 'dump'));
+  }
+  return report;
+}
+
+/** Each at its moment, beside the others; all are over when this answers. */
+async function strikeAll(system: System, { schedule, signal, progress, onFault }: SiegeOptions): Promise<Outcome[]> {
+  const began = performance.now();
+  const nowMs = (): number => Math.round(performance.now() - began);
+  const over = new AbortController();
+  const battle: Battle = { system, nowMs, signal: AbortSignal.any([signal, over.signal]) };
+  const striking = schedule.faults.map(async (fault): Promise<Outcome> => {
+    await delay(fault.atMs, undefined, { signal: battle.signal }).catch(() => {});
+    if (battle.signal.aborted) return { result: 'missed' };
+    const outcome = await strike(battle, fault);
+    onFault(fault, outcome);
+    const atS = ((outcome.firedAtMs ?? nowMs()) / 1_000).toFixed(1);
+    progress(`${atS.padStart(7)} s  ${outcome.result.padEnd(6)}  ${inWords(fault)}`);
+    return outcome;
+  });
+  await delay(schedule.seconds * 1_000, undefined, { signal: battle.signal }).catch(() => {});
+  over.abort();
+  const all = Promise.all(striking);
+  all.catch(() => {});
+  const stopped = Promise.withResolvers<void>();
+  signal.addEventListener('abort', () => stopped.resolve(), { once: true });
+  if (!signal.aborted) await Promise.race([all, stopped.promise]);
+  signal.throwIfAborted();
+  return all;
+}
+
+function sampleAllAlong(meters: Meters): { stop(): Promise<void> } {
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  const sampling = (async () => {
+    while (!signal.aborted) {
+      await meters.sample();
+      await delay(sampleEveryMs, undefined, { signal }).catch(() => {});
+    }
+  })();
+  return {
+    stop: async () => {
+      stopping.abort();
+      await sampling;
+    },
+  };
+}
+
+function writeSchedule(out: string, schedule: Schedule): void {
+  writeFileSync(join(out, 'schedule.json'), `${JSON.stringify(schedule, undefined, 2)}\n`);
+}

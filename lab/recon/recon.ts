@@ -1,0 +1,243 @@
+/**
+ * The judge. It reads everything into temporary tables of one session and compares them there, by sets.
+ *
+ * The order in which it reads. Whatever is done has a cause that was written down before: a line of the ledger, then the
+ * order with its outbox row (one transaction), then the record on the topic, then inbox row, effect and charge (one
+ * transaction). Nothing of it is taken away again while we read. So consequences are read first and causes last, and on
+ * a system that goes on working meanwhile:
+ * - The cause of everything that was read is read too, since it is older. What has none is a phantom, at any time.
+ * - What stands twice was read from one snapshot. It is doubled, at any time.
+ * - A cause may be younger than the reading of its consequences. Therefore a step is judged as lost only if its cause is
+ *   older than the horizon, counted back from the first read: the answer, the append, the time of the record. If no step
+ *   of the system ever takes longer, what had to follow was there. What is younger is judged by the next look. Nothing is
+ *   found clean for good because it was not looked at: whatever is lost stays lost, and gets older than any horizon.
+ * - What one transaction wrote is read in one snapshot (REPEATABLE READ), so between those sets no time passes at all.
+ * - A parked message that is released goes from its table to the topic, against the order above. So that table is read
+ *   once more before the topic: what stood there then is not missed on the topic, and what had left it is a young record.
+ * After a drain there is no horizon, and everything is judged.
+ */
+import type pg from 'pg';
+import { mergeSets, type Config } from './config.ts';
+import { copyIn, copyOut } from './copy.ts';
+import { deltas, invariants, type Circumstances, type Delta } from './invariants.ts';
+import { openLedger, type Ledger } from './ledger.ts';
+import { openSessions, type Sessions } from './sessions.ts';
+import { copySelect, homes, missingColumns, ownSets, type SetName, type Sets } from './sets.ts';
+import { createTables, loadLedger, prepare } from './tables.ts';
+import { openTopics, type Span } from './topic.ts';
+import { orUndecided, Undecided } from './undecided.ts';
+
+export interface ReconOptions {
+  /** Files of the load generator. None where the configuration says how to select intents. */
+  ledgers: readonly string[];
+  /** Where orders and outbox are. The temporary tables of the judge are there too. */
+  databaseUrl: string;
+  /** Where charges and inbox are. */
+  paymentsUrl: string;
+  brokers: string;
+  topics: readonly string[];
+  /** Whose orders they must be. Defaults to what each ledger says. */
+  tenant?: string | undefined;
+  config: Config;
+  /** What is younger is not judged as lost. Defaults to judging everything. */
+  horizonMs?: number | undefined;
+  signal: AbortSignal;
+  onProgress?(progress: Progress): void;
+}
+
+export interface Progress {
+  /** What it is at. */
+  phase: string;
+  /** Read so far: bytes as they come, rows when a set is read. */
+  rows: number;
+  bytes: number;
+}
+
+export interface Found {
+  count: number;
+  /** The first of them, in the order of their text. */
+  ids: string[];
+}
+
+export interface Report {
+  verdict: 'clean' | 'violated' | 'undecided';
+  counts: Record<string, number>;
+  deltas: Record<Delta, Found>;
+  /** Why it could not decide. */
+  reasons: string[];
+  tookMs: number;
+}
+
+const idsShown = 20;
+
+/** Never throws: what it cannot read, it cannot decide. */
+export async function reconcile(options: ReconOptions): Promise<Report> {
+  const started = performance.now();
+  const report: Report = { verdict: 'undecided', counts: {}, deltas: noDeltas(), reasons: [], tookMs: 0 };
+  let sessions: Sessions | undefined;
+  try {
+    sessions = await orUndecided('a database cannot be reached', async () => openSessions(options));
+    await judge(sessions, options, report);
+  } catch (error) {
+    const stopped = options.signal.aborted ? `it was stopped (${String(options.signal.reason)}): ` : '';
+    report.reasons.push(`${stopped}${error instanceof Undecided ? error.message : String(error)}`);
+  } finally {
+    await sessions?.close();
+  }
+  const found = deltas.some((delta) => report.deltas[delta].count > 0);
+  report.verdict = found ? 'violated' : report.reasons.length > 0 ? 'undecided' : 'clean';
+  report.tookMs = Math.round(performance.now() - started);
+  return report;
+}
+
+async function judge(sessions: Sessions, options: ReconOptions, report: Report): Promise<void> {
+  const { judge: session, orders, payments } = sessions;
+  const horizonMs = options.horizonMs ?? -Infinity;
+  const nowMs = Date.now();
+  const dbNowMs = await clockOf(orders);
+  const ledgers = await openLedgers(options.ledgers);
+  const tenants = options.tenant === undefined ? ledgers.map(({ principal }) => principal) : [options.tenant];
+  const sets = mergeSets(ownSets({ topics: options.topics, tenants }), options.config);
+  await createTables(session);
+  const reading = loader(session, options);
+  await reading.sets(payments, homes.payments, sets);
+  await reading.parkedBefore(orders, sets);
+  const spans = await reading.topics();
+  await reading.sets(orders, homes.orders, sets);
+  await reading.intents(orders, sets, ledgers);
+  await reading.step('sorting', async () => prepare(session, { byLedger: sets.intents === undefined }));
+
+  const cut = spans.filter(({ first }) => first > 0n);
+  for (const { topic, partition, first } of cut) {
+    report.reasons.push(`${topic}/${partition} begins at ${first}: what was before is deleted`);
+  }
+  report.counts = await reading.step('counting', async () => countAll(session));
+  const circumstances: Circumstances = {
+    sets,
+    nowMs,
+    cutoffMs: Math.min(dbNowMs - horizonMs, Number.MAX_SAFE_INTEGER),
+    toldCutoffMs: Math.min(nowMs - horizonMs, Number.MAX_SAFE_INTEGER),
+    beginningIsGone: cut.length > 0,
+  };
+  report.counts['notJudged'] = await notJudged(session, circumstances);
+  const selects = invariants(circumstances);
+  for (const delta of deltas) {
+    report.deltas[delta] = await reading.step(`comparing (${delta})`, async () => violations(session, selects[delta]));
+  }
+}
+
+/** Each step is told, counted, and ends in `Undecided` if it fails. */
+function loader(session: pg.Client, { signal, onProgress, config, ...options }: ReconOptions) {
+  let [rows, bytes] = [0, 0];
+  const step = async <T>(phase: string, work: () => Promise<T>): Promise<T> => {
+    signal.throwIfAborted();
+    onProgress?.({ phase, rows, bytes });
+    return orUndecided(phase, work);
+  };
+  const counted = async function* (phase: string, source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+    for await (const chunk of source) {
+      bytes += chunk.length;
+      onProgress?.({ phase, rows, bytes });
+      yield chunk;
+    }
+  };
+  const copy = async (table: string, phase: string, source: AsyncIterable<Buffer>): Promise<void> => {
+    rows += await copyIn(session, `COPY recon_${table} FROM STDIN`, counted(phase, source));
+  };
+  const read = async (from: pg.Client, name: SetName, sets: Sets, table: string = name): Promise<void> => {
+    const select = sets[name];
+    if (select === undefined) return;
+    const phase = `reading ${name}`;
+    await step(phase, async () => {
+      const given = (await from.query(`SELECT * FROM (${select}) AS one LIMIT 0`)).fields.map((field) => field.name);
+      const missing = missingColumns(name, given);
+      if (missing.length > 0) throw new Error(`it does not give ${missing.join(', ')}`);
+      await copy(table, phase, copyOut(from, copySelect(name, select, given)));
+    });
+  };
+  return {
+    step,
+    sets: async (from: pg.Client, names: readonly SetName[], sets: Sets): Promise<void> => {
+      await step('taking a snapshot', async () => from.query('BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY'));
+      for (const name of names) await read(from, name, sets);
+      await from.query('COMMIT');
+    },
+    parkedBefore: async (from: pg.Client, sets: Sets): Promise<void> => read(from, 'parked', sets, 'parked_before'),
+    topics: async (): Promise<readonly Span[]> =>
+      step('reading the topic', async () => {
+        const topics = await openTopics({ ...options, idHeader: config.idHeader, signal });
+        try {
+          await copy('messages', 'reading the topic', topics.lines());
+          return topics.spans;
+        } finally {
+          await topics.close();
+        }
+      }),
+    intents: async (from: pg.Client, sets: Sets, ledgers: readonly Ledger[]): Promise<void> => {
+      await read(from, 'intents', sets);
+      for (const [n, ledger] of ledgers.entries()) {
+        await step(`reading the ledger ${ledger.path}`, async () => {
+          // It may have grown since its first line was read.
+          rows += await loadLedger(session, await openLedger(ledger.path), options.tenant ?? ledger.principal, n);
+        });
+      }
+    },
+  };
+}
+
+async function openLedgers(paths: readonly string[]): Promise<Ledger[]> {
+  return Promise.all(paths.map(async (path) => orUndecided('a ledger cannot be read', async () => openLedger(path))));
+}
+
+async function clockOf(client: pg.Client): Promise<number> {
+  const { rows } = await client.query<{ ms: number }>(
+    'SELECT extract(epoch FROM clock_timestamp())::float8 * 1000 AS ms',
+  );
+  return rows[0]!.ms;
+}
+
+/** Of this run only; `otherOrders` are of other runs in the same tables, which are not judged. */
+async function countAll(session: pg.Client): Promise<Record<string, number>> {
+  const counted = {
+    intents: 'SELECT count(*) FROM recon_intents',
+    keys: 'SELECT count(*) FROM recon_keys',
+    unknown: 'SELECT count(*) FROM recon_keys WHERE oks = 0 AND unknowns > 0',
+    orders: 'SELECT count(*) FROM recon_own',
+    otherOrders: 'SELECT count(*) FROM recon_others',
+    outboxRows: 'SELECT count(*) FROM recon_outbox',
+    messages: 'SELECT count(*) FROM recon_first',
+    wireDuplicates: 'SELECT coalesce(sum(times - 1), 0) FROM recon_first',
+    inboxRows: 'SELECT count(*) FROM recon_inbox i WHERE EXISTS (SELECT FROM recon_outbox b WHERE b.msg_id = i.msg_id)',
+    charges: 'SELECT count(*) FROM recon_charges',
+    effects: 'SELECT count(*) FROM recon_effects',
+    held: 'SELECT count(*) FROM recon_held',
+    parked: 'SELECT count(*) FROM recon_parked',
+  };
+  const selected = Object.entries(counted).map(([name, text]) => `(${text})::float8 AS "${name}"`);
+  const { rows } = await session.query<Record<string, number>>(`SELECT ${selected.join(', ')}`);
+  return rows[0]!;
+}
+
+/** Intents that were answered, and messages that were appended, too short a time ago. */
+async function notJudged(session: pg.Client, { cutoffMs, toldCutoffMs }: Circumstances): Promise<number> {
+  const { rows } = await session.query<{ count: number }>(
+    `SELECT greatest((SELECT count(*) FROM recon_keys WHERE told_ms > ${toldCutoffMs}),
+       (SELECT count(*) FROM recon_outbox WHERE at_ms > ${cutoffMs}))::float8 AS count`,
+  );
+  return rows[0]!.count;
+}
+
+/** An id that breaks several invariants of one kind counts once. */
+async function violations(session: pg.Client, selects: readonly string[]): Promise<Found> {
+  if (selects.length === 0) return { count: 0, ids: [] };
+  const { rows } = await session.query<Found>(
+    `WITH found (id) AS MATERIALIZED (SELECT DISTINCT * FROM (${selects.join(' UNION ALL ')}) AS all_of_them)
+     SELECT count(*)::float8 AS count,
+       ARRAY(SELECT id FROM found ORDER BY id COLLATE "C" LIMIT ${idsShown}) AS ids FROM found`,
+  );
+  return rows[0]!;
+}
+
+function noDeltas(): Record<Delta, Found> {
+  return Object.fromEntries(deltas.map((delta) => [delta, { count: 0, ids: [] }])) as unknown as Record<Delta, Found>;
+}

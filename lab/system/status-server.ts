@@ -1,0 +1,41 @@
+/** The status for machines, beside the /metrics of every program. */
+import { createServer } from 'node:http';
+import { createAdminServer, listenAdmin } from '@twiceproof/program/admin';
+import { createMetrics } from '@twiceproof/program/metrics';
+import type { StatusSource } from './status.ts';
+
+export async function serveStatus(status: StatusSource, port: number): Promise<{ address: string; close(): void }> {
+  const metrics = createMetrics();
+  metrics.gauge('system_restarts', 'How often a process was started again, all together.', () =>
+    status.latest().processes.reduce((sum, { restarts }) => sum + restarts, 0),
+  );
+  metrics.gauge(
+    'system_lost',
+    'Intents without an effect, as the reconciler found last.',
+    () => status.latest().invariant?.lost,
+  );
+  metrics.gauge(
+    'system_doubled',
+    'Effects that were made twice, as it found last.',
+    () => status.latest().invariant?.doubled,
+  );
+  const ready = async (): Promise<void> => {
+    const away = status.latest().processes.filter(({ state }) => state !== 'running');
+    if (away.length > 0) throw new Error(`these are away: ${away.map(({ name }) => name).join(', ')}`);
+  };
+  const admin = createAdminServer({ metrics, ready });
+  const server = createServer((request, response) => {
+    if (request.method !== 'GET' || request.url !== '/status') {
+      admin.emit('request', request, response);
+      return;
+    }
+    response.writeHead(200, { 'content-type': 'application/json' }).end(`${JSON.stringify(status.latest())}\n`);
+  });
+  return {
+    address: await listenAdmin(server, port),
+    close: () => {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
+}

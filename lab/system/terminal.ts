@@ -1,0 +1,69 @@
+/** The status for people: a picture that stays in its place, or plain lines where nobody can look at one. */
+import type { Status } from './status.ts';
+
+/** Writes each over the one before. */
+export function createScreen(write: (text: string) => void): (status: Status) => void {
+  let lines = 0;
+  return (status) => {
+    const text = picture(status);
+    write(`${lines > 0 ? `\x1b[${lines}A\x1b[J` : ''}${text}\n`);
+    lines = text.split('\n').length;
+  };
+}
+
+export function picture(status: Status): string {
+  const { processes, rates, lag, held, p99Ms, invariant } = status;
+  const row = (name: string, value: string): string => `  ${name.padEnd(12)}${value}`;
+  return [
+    '',
+    row('process', `${'pid'.padStart(8)}  restarts`),
+    ...processes.map(({ name, pid, state, restarts }) =>
+      row(
+        name,
+        `${String(pid || '-').padStart(8)}${String(restarts).padStart(10)}${state === 'running' ? '' : `  ${state}`}`,
+      ),
+    ),
+    '',
+    row(
+      'a second',
+      `${rates.requests} requests: ${rates.orders} new, ${rates.replays} replayed; ${rates.published} published, ${rates.charges} charges, ${rates.duplicates} duplicates skipped`,
+    ),
+    row(
+      'p99',
+      `request ${ms(p99Ms.request)}, append to broker ${ms(p99Ms.appendToBroker)}, commit to effect ${ms(p99Ms.commitToEffect)}`,
+    ),
+    row(
+      'lag',
+      `${lag.messages ?? '?'} messages unpublished, the oldest for ${lag.oldestS ?? '?'} s; ${held ?? '?'} held`,
+    ),
+    row('invariant', invariantLine(invariant)),
+    '',
+    '  kill -9 any of these, from another terminal, and see. Ctrl-C stops.',
+  ].join('\n');
+}
+
+export function plainLine({ upS, processes, rates, lag, p99Ms, invariant }: Status): string {
+  const restarts = processes.reduce((sum, each) => sum + each.restarts, 0);
+  const away = processes.filter(({ state }) => state !== 'running').map(({ name }) => name);
+  return [
+    `${upS} s`,
+    `${rates.requests} requests/s (${rates.replays} replayed)`,
+    `${rates.charges} charges/s`,
+    `lag ${lag.messages ?? '?'}`,
+    `p99 ${ms(p99Ms.request)} / ${ms(p99Ms.appendToBroker)} / ${ms(p99Ms.commitToEffect)}`,
+    `${restarts} restarts${away.length > 0 ? `, away: ${away.join(' ')}` : ''}`,
+    invariantLine(invariant),
+  ].join('; ');
+}
+
+function invariantLine(invariant: Status['invariant']): string {
+  if (!invariant) return 'not yet judged';
+  const { verdict, intents, orders, charges, doubled, lost, reasons, checkedAt } = invariant;
+  const counts = `${intents} intents, ${orders} orders, ${charges} charges, ${doubled} doubled, ${lost} lost`;
+  const why = verdict === 'clean' ? '' : ` (${reasons.join('; ').slice(0, 200)})`;
+  return `${verdict}: ${counts}${why}, at ${checkedAt.slice(11, 19)}`;
+}
+
+function ms(value: number | undefined): string {
+  return value === undefined ? '-' : `${value} ms`;
+}

@@ -1,0 +1,87 @@
+import { contentHash, createInbox, type Verdict } from '../inbox/accept.ts';
+import { createHeld, type HeldRow } from '../inbox/held.ts';
+import { onItsOwnConnection } from '../own-connection.ts';
+import type { Pool } from '../transaction.ts';
+import type { Tx } from '../tx.ts';
+import { fromDelivery, type ReceivedMessage } from '../wire.ts';
+import { runHandlerInTime, type Handler } from './handler.ts';
+
+export interface SettleOptions {
+  pool: Pool;
+  schema?: string | undefined;
+  consumer: string;
+  handler: Handler;
+  handlerTimeoutMs: number;
+}
+
+/** Some must not be run, whatever their handler says: why, by their numbers. */
+export class Refused extends Error {
+  readonly reasons: ReadonlyMap<bigint, string>;
+
+  constructor(reasons: ReadonlyMap<bigint, string>) {
+    super('some are not to be redriven');
+    this.reasons = reasons;
+  }
+}
+
+interface Readable {
+  row: HeldRow;
+  message: ReceivedMessage;
+}
+
+/** Runs the handler for held rows that this transaction has taken, in their order. Throws `Refused`, or what it threw. */
+export function createSettle(options: SettleOptions): (tx: Tx, rows: readonly HeldRow[]) => Promise<void> {
+  const { pool, schema, consumer, handler, handlerTimeoutMs } = options;
+  const held = createHeld({ schema });
+  const inbox = createInbox({ schema });
+
+  /** Of the keys that are parked, the first one that is left: what is behind it would overtake it. */
+  async function firstLeft(tx: Tx, rows: readonly HeldRow[]): Promise<Map<string | undefined, bigint>> {
+    const keys = new Set(rows.filter(({ kind }) => kind === 'parked').map(({ aggregateId = '' }) => aggregateId));
+    if (keys.size === 0) return new Map();
+    const first = await held.firstOfKeys(tx, consumer, [...keys], 1);
+    return new Map(first.map(({ aggregateId, seq }) => [aggregateId, seq]));
+  }
+
+  /** Whether nobody has run them: of what has no inbox row the inbox is asked now. */
+  async function judge(tx: Tx, those: readonly Readable[]): Promise<Map<Readable, Verdict>> {
+    const verdicts = new Map<Readable, Verdict>();
+    const idOf = ({ message }: Readable) => ({ id: message.id, content: contentHash(message) });
+    // Their inbox row was written when they were held, and nobody ran them. It may be forgotten by the time they come again.
+    const [known, unknown] = split(those, ({ row: { kind } }) => ['parked', 'dead', 'altered'].includes(kind));
+    const areNew = await held.settled(tx, consumer, known.map(idOf));
+    known.forEach((each, n) => verdicts.set(each, areNew[n] ? 'first' : 'duplicate'));
+    if (unknown.length === 0) return verdicts;
+    const remembered = await inbox.acceptAll(tx, consumer, unknown.map(idOf));
+    unknown.forEach((each, n) => verdicts.set(each, remembered[n]!));
+    const late = unknown.filter((each) => verdicts.get(each) === 'late');
+    const settled = await held.settleLate(tx, consumer, late.map(idOf));
+    late.forEach((each, n) => verdicts.set(each, settled[n]!));
+    return verdicts;
+  }
+
+  return async function settle(tx: Tx, rows: readonly HeldRow[]): Promise<void> {
+    const refused = new Map<bigint, string>();
+    const readable: Readable[] = [];
+    const left = await firstLeft(tx, rows);
+    for (const row of rows) {
+      const message = fromDelivery(row.delivery);
+      const before = row.kind === 'parked' ? left.get(row.aggregateId) : undefined;
+      if ('problem' in message) refused.set(row.seq, message.problem);
+      else if (before !== undefined && before < row.seq) refused.set(row.seq, `${before} of its key waits before it`);
+      else readable.push({ row, message });
+    }
+    const verdicts = await judge(tx, readable);
+    for (const [{ row }, verdict] of verdicts) {
+      if (verdict === 'future') refused.set(row.seq, 'its time has not come');
+      if (verdict === 'altered') refused.set(row.seq, 'its id was processed with other content');
+    }
+    if (refused.size > 0) throw new Refused(refused);
+    const messages = readable.filter((each) => verdicts.get(each) === 'first').map(({ message }) => message);
+    await onItsOwnConnection(pool, async () => runHandlerInTime(handler, tx, messages, handlerTimeoutMs));
+  };
+}
+
+function split<T>(all: readonly T[], isLeft: (each: T) => boolean): [T[], T[]] {
+  return [all.filter(isLeft), all.filter((each) => !isLeft(each))];
+}

@@ -9,7 +9,7 @@ import { createMetrics } from '@twiceproof/program/metrics';
 import type { Fault, Outcome } from './system/fault.ts';
 import { newDirectory } from './system/directory.ts';
 import { textOf, type Report } from './system/report.ts';
-import { drawSchedule, shotSchedule, type Schedule } from './system/schedule.ts';
+import { drawSchedule, shotSchedule, withOnly, type Schedule } from './system/schedule.ts';
 import { shrink } from './system/shrink.ts';
 import { besiege, phases, type Phase, type SiegeOptions } from './system/siege.ts';
 
@@ -109,7 +109,6 @@ function readSchedule(file: string): Schedule {
   }
 }
 
-/** The run goes on for as long as its last fault, and no longer. */
 async function findFewer(
   schedule: Schedule,
   out: string,
@@ -119,21 +118,15 @@ async function findFewer(
   const { items } = await shrink(
     schedule.faults,
     async (faults) => {
-      const lastMs = Math.max(...faults.map((fault) => fault.atMs + ('forMs' in fault ? fault.forMs : 0)));
-      const seconds = Math.min(schedule.seconds, Math.ceil(lastMs / 1_000) + 15);
       runs += 1;
-      options.progress(`shrinking: ${faults.length} faults, ${seconds} s`);
-      const report = await besiege({
-        ...options,
-        schedule: { ...schedule, seconds, faults },
-        out: join(out, `shrink-${runs}`),
-      });
-      return report.verdict === 'violated';
+      options.progress(`shrinking: ${faults.length} faults`);
+      const smaller = { ...options, schedule: withOnly(faults, schedule), out: join(out, `shrink-${runs}`) };
+      return (await besiege(smaller)).verdict === 'violated';
     },
     maxShrinkRuns,
   );
   const file = join(out, 'shrunk.json');
-  writeFileSync(file, `${JSON.stringify({ ...schedule, faults: items }, undefined, 2)}\n`);
+  writeFileSync(file, `${JSON.stringify(withOnly(items, schedule), undefined, 2)}\n`);
   options.progress(
     `shrunk from ${schedule.faults.length} to ${items.length} faults: npm run chaos -- --replay ${file}`,
   );

@@ -5,7 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { sends } from '../proxy/fault.ts';
 import type { Supervised } from '../supervisor/process.ts';
 import { append } from './writers.ts';
-import { inboxState, judgeInbox, paymentsTrial } from './payments-trial.ts';
+import { inboxState, judgeInbox, paymentsTrial, type PaymentsStage } from './payments-trial.ts';
 import { openRelayWorld } from './relay-world.ts';
 
 const world = await openRelayWorld();
@@ -99,10 +99,7 @@ for (const point of ['consumer:redrive-taken', 'consumer:redriven']) {
 
 test('SIGKILL at inbox:partitions-made: the successor goes on where they end, and all is accepted', async () => {
   await paymentsTrial(world, async ({ begin, start, role }) => {
-    // Somebody has to have opened it.
-    const opener = await start('opener');
-    opener.signal('SIGTERM');
-    await opener.exited;
+    await openInbox(start);
     const lost = await takeLastPartition();
     const trap = world.lab.at({ role: role('a'), point: 'inbox:partitions-made' }, 'kill');
     const victim = await begin('a');
@@ -117,6 +114,13 @@ test('SIGKILL at inbox:partitions-made: the successor goes on where they end, an
   });
 });
 
+/** With all partitions that it has by default; nobody keeps it afterwards. */
+async function openInbox(start: PaymentsStage['start']): Promise<void> {
+  const opener = await start('opener');
+  opener.signal('SIGTERM');
+  await opener.exited;
+}
+
 /** As if so much time had passed. Nothing is in it: it is of a time to come. */
 async function takeLastPartition(): Promise<{ fromMs: number; toMs: number }> {
   const last = (await inboxState(world)).partitions.at(-1)!;
@@ -129,6 +133,7 @@ async function takeLastPartition(): Promise<{ fromMs: number; toMs: number }> {
 
 test('SIGKILL at inbox:partition-dropped: the successor drops the rest, and nothing is accepted there again', async () => {
   await paymentsTrial(world, async ({ begin, start, role, heldAsLate, askToRedrive }) => {
+    await openInbox(start);
     const args = ['--dedup-ttl=3d', '--unsafe-ttl', '--hold-late'];
     const trap = world.lab.at({ role: role('a'), point: 'inbox:partition-dropped', hit: 2 }, 'kill');
     const victim = await begin('a', { args });

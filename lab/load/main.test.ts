@@ -53,12 +53,10 @@ test('says ready first and the result last, stops at SIGTERM, and leaves its fil
     const text = await metrics!;
     const sent = Number(/^load_sent_total (\d+)$/m.exec(text)?.[1]);
     assert.ok(sent > 100);
-    const labels = 'door="http",operation="create"';
-    const ok = Number(
-      new RegExp(`^load_requests_total{${labels},outcome="ok",reason="answered"} (\\d+)$`, 'm').exec(text)?.[1],
-    );
+    const labels = 'door="http",operation="create",outcome="ok",reason="answered"';
+    const ok = Number(new RegExp(`^load_request_duration_seconds_count{${labels}} (\\d+)$`, 'm').exec(text)?.[1]);
     assert.ok(ok > 100 && ok <= sent);
-    assert.ok(text.includes(`load_request_duration_seconds_count{${labels}} ${ok}\n`));
+    assert.ok(text.includes(`load_request_duration_seconds_bucket{${labels},le="+Inf"} ${ok}\n`));
     for (const name of ['waiting_requests', 'in_flight_requests', 'unsettled_keys']) {
       assert.match(text, new RegExp(`^load_${name} \\d+$`, 'm'));
     }

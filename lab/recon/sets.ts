@@ -68,12 +68,10 @@ export function ownSets({ topics, tenants }: { topics: readonly string[]; tenant
   const list = (texts: readonly string[]): string => texts.map((text) => pg.escapeLiteral(text)).join(', ') || 'NULL';
   return {
     orders: `SELECT order_id, tenant, account_id, amount_cents, status, version FROM orders`,
-    outbox: `SELECT msg_id, aggregate_id AS order_id, event_type AS type, ${whole('version', 9)}, status,
-        ${whole('amount_cents', 18)}, md5(payload) AS digest, (extract(epoch FROM created_at) * 1000)::bigint AS at_ms
-      FROM twiceproof.outbox LEFT JOIN LATERAL json_to_record(
-        CASE WHEN payload IS JSON OBJECT THEN convert_from(payload, 'utf8')::json END)
-        AS body (version text, status text, amount_cents text) ON true
-      WHERE topic IN (${list(topics)})`,
+    outbox: `SELECT msg_id, aggregate_id AS order_id, event_type AS type, ${valid('version', 'int')}, body ->> 'status' AS status,
+        ${valid('amount_cents', 'bigint')}, md5(payload) AS digest, (date_part('epoch', created_at) * 1000)::bigint AS at_ms
+      FROM (SELECT *, CASE WHEN payload IS JSON OBJECT THEN convert_from(payload, 'utf8')::json END AS body
+        FROM twiceproof.outbox WHERE topic IN (${list(topics)}) OFFSET 0) AS events`,
     parked: `SELECT msg_id, aggregate_id AS order_id FROM twiceproof.relay_parked WHERE topic IN (${list(topics)})`,
     claims: `SELECT principal AS tenant, replace(operation, 'orders.', '') AS operation, idem_key AS key
       FROM twiceproof.idempotency_keys WHERE principal IN (${list(tenants)})`,
@@ -86,9 +84,9 @@ export function ownSets({ topics, tenants }: { topics: readonly string[]; tenant
   };
 }
 
-/** The column as it is if it is a whole number of at most so many digits. */
-function whole(column: string, digits: number): string {
-  return `CASE WHEN ${column} ~ '^[0-9]{1,${digits}}$' THEN ${column} END AS ${column}`;
+/** A field of the body, if it is a number of this type. */
+function valid(field: string, type: string): string {
+  return `CASE WHEN pg_input_is_valid(body ->> '${field}', '${type}') THEN body ->> '${field}' END AS ${field}`;
 }
 
 export function createTable(name: SetName): string {

@@ -168,7 +168,7 @@ export function uuidv7(): string {
 
 /** Both programs' tables, in two databases. */
 export async function migrate(ordersUrl: string, paymentsUrl: string): Promise<void> {
-  const cli = join(process.env['RECON_CLI_ROOT'] ?? root, 'packages/twiceproof/src/cli/main.ts');
+  const cli = join(root, 'packages/twiceproof/src/cli/main.ts');
   for (const [url, sql] of [
     [ordersUrl, 'apps/orders/sql/0001_orders.sql'],
     [paymentsUrl, 'apps/payments/sql/0001_payments.sql'],

@@ -1,5 +1,5 @@
 /** One real process under supervision: its signals, its end, and the last of what it printed. */
-import { spawn } from 'node:child_process';
+import { spawn, type ChildProcessByStdio } from 'node:child_process';
 import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
 import type { Readable } from 'node:stream';
@@ -64,11 +64,7 @@ export async function startProcess(call: ProgramCall, socketPath: string): Promi
   const exited = new Promise<Exit>((resolve) => {
     child.once('close', (code, signal) => resolve({ code, signal }));
   });
-  if (call.logFile !== undefined) {
-    const log = createWriteStream(call.logFile, { flags: 'a' });
-    for (const stream of [child.stdout, child.stderr]) stream.pipe(log, { end: false });
-    child.once('close', () => log.end());
-  }
+  if (call.logFile !== undefined) copyTo(call.logFile, child);
   const firstLine = firstLineOf(child.stdout);
   const stdout = tailOf(child.stdout);
   const stderr = tailOf(child.stderr);
@@ -125,6 +121,12 @@ export async function startProcess(call: ProgramCall, socketPath: string): Promi
     },
     describe,
   };
+}
+
+function copyTo(file: string, child: ChildProcessByStdio<null, Readable, Readable>): void {
+  const log = createWriteStream(file, { flags: 'a' });
+  for (const stream of [child.stdout, child.stderr]) stream.pipe(log, { end: false });
+  child.once('close', () => log.end());
 }
 
 /** Reads on to the end, so that the program never waits for a reader, and keeps the last of it. */

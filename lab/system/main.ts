@@ -94,7 +94,10 @@ async function live(
 /** One who looks sees it every second; a log gets a line every few. */
 async function showUntil(status: StatusSource, output: Output, signal: AbortSignal): Promise<void> {
   const isLooking = process.stdout.isTTY && !output.json;
-  const screen = createScreen((text) => process.stdout.write(text));
+  const screen = createScreen(
+    (text) => process.stdout.write(text),
+    () => process.stdout.columns,
+  );
   const show = (now: Status): void => {
     if (isLooking) screen(now);
     else if (output.json) output.emit(now);

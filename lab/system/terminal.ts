@@ -1,11 +1,14 @@
 /** The status for people: a picture that stays in its place, or plain lines where nobody can look at one. */
 import type { Status } from './status.ts';
 
-/** Writes each over the one before. */
-export function createScreen(write: (text: string) => void): (status: Status) => void {
+/** Writes each over the one before. No line is wider than the terminal: it would take two, and the picture would wander. */
+export function createScreen(write: (text: string) => void, columns: () => number): (status: Status) => void {
   let lines = 0;
   return (status) => {
-    const text = picture(status);
+    const text = picture(status)
+      .split('\n')
+      .map((line) => line.slice(0, columns()))
+      .join('\n');
     write(`${lines > 0 ? `\x1b[${lines}A\x1b[J` : ''}${text}\n`);
     lines = text.split('\n').length;
   };

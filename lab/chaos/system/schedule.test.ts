@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { crashPoints, drawSchedule, kindsOf, shotSchedule, targetOf, type CrashPoint } from './schedule.ts';
+import { crashPoints, drawSchedule, kindsOf, shotSchedule, targetOf, withOnly, type CrashPoint } from './schedule.ts';
 import { isWireFault, wireKinds } from './fault.ts';
 import { points, roles, wires } from './places.ts';
 
@@ -61,4 +61,12 @@ test('a headline shot kills at its point only, either process', () => {
     assert.deepEqual(new Set(killed.map(([, point]) => point)), new Set([crashPoints[shot].point]));
     assert.equal(new Set(killed.map(([role]) => role)).size, 2);
   }
+});
+
+test('with fewer faults it takes no longer than they do, and is otherwise the same', () => {
+  const whole = drawSchedule(options);
+  const first = withOnly(whole.faults.slice(0, 1), whole);
+  assert.ok(first.seconds < 30, `${first.seconds} s`);
+  assert.deepEqual([first.seed, first.rate, first.dupRate], [whole.seed, whole.rate, whole.dupRate]);
+  assert.equal(withOnly(whole.faults, whole).seconds, whole.seconds);
 });

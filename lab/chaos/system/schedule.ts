@@ -163,6 +163,13 @@ export function shotSchedule(crashPoint: CrashPoint, options: ScheduleOptions): 
   return { version: 1, ...options, dupRate: 0, mustSee, faults };
 }
 
+/** Fewer faults, and no longer than they take: it shall show a failure, so it need not show that it could. */
+export function withOnly(faults: Schedule['faults'], schedule: Schedule): Schedule {
+  const overMs = Math.max(...faults.map((fault) => fault.atMs + ('forMs' in fault ? fault.forMs : 0)));
+  const seconds = Math.min(schedule.seconds, Math.ceil((overMs + quietTailMs) / 1_000));
+  return { ...schedule, seconds, minOrders: 0, mustSee: [], faults };
+}
+
 /** Each kind once, sorted. */
 export function kindsOf({ faults }: Pick<Schedule, 'faults'>): FaultKind[] {
   return [...new Set(faults.map(({ kind }) => kind))].sort();

@@ -2,15 +2,15 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { beginRun } from '@twiceproof/infra/run';
+import { beginRun, type Run } from '@twiceproof/infra/run';
 import { within } from '../../supervisor/deadline.ts';
 import { createMeters, type Meters } from '../../system/meters.ts';
 import { startSystem, type System } from '../../system/system.ts';
 import { untilDrained } from './drain.ts';
 import { dumpTables, keepLogs } from './evidence.ts';
 import { inWords, type Fault, type Outcome } from './fault.ts';
-import { judge, settleS, startLoad } from './judges.ts';
-import { reportOf, type Report } from './report.ts';
+import { judge, settleS, startLoad, type Load } from './judges.ts';
+import { reportOf, type Facts, type Report } from './report.ts';
 import type { Schedule } from './schedule.ts';
 import { strike, type Battle } from './strike.ts';
 
@@ -33,7 +33,7 @@ const drainedWithinMs = 60_000;
 const sampleEveryMs = 1_000;
 
 export async function besiege(options: SiegeOptions): Promise<Report> {
-  const { schedule, out, signal, progress } = options;
+  const { schedule, out, signal } = options;
   mkdirSync(out, { recursive: true });
   writeSchedule(out, schedule);
   const run = await beginRun('chaos');
@@ -41,39 +41,26 @@ export async function besiege(options: SiegeOptions): Promise<Report> {
   made.defer(async () => {
     await run.end();
   });
-  const phasesMs: Record<string, number> = {};
-  const phase = async <T>(name: Phase, work: () => Promise<T>): Promise<T> => {
-    signal.throwIfAborted();
-    options.onPhase(name);
-    const began = performance.now();
-    const result = await work();
-    phasesMs[name] = Math.round(performance.now() - began);
-    return result;
-  };
+  try {
+    const [system, facts] = await goThrough(options, run, made);
+    const report = reportOf(facts);
+    writeFileSync(join(out, 'report.json'), `${JSON.stringify(report, undefined, 2)}\n`);
+    if (report.ok) return report;
+    keepLogs(run, join(out, 'logs'));
+    await dumpTables(system, join(out, 'dump'));
+    return report;
+  } catch (error) {
+    // Something has not come back: what it printed says why.
+    if (!signal.aborted) keepLogs(run, join(out, 'logs'));
+    throw error;
+  }
+}
 
+async function goThrough(options: SiegeOptions, run: Run, made: AsyncDisposableStack): Promise<[System, Facts]> {
+  const { schedule, out, signal } = options;
+  const { phase, phasesMs } = createPhases(options);
   const ledger = join(out, 'ledger.tsv');
-  const [system, load] = await phase('boot', async () => {
-    const { seed, dupRate, uniqueCharge } = schedule;
-    const started = await startSystem({
-      run,
-      brokers: 3,
-      proxied: true,
-      seed,
-      dupRate,
-      uniqueCharge,
-      signal,
-      progress,
-    });
-    made.defer(async () => started.close());
-    await started.untilUp(upWithinMs);
-    const sending = startLoad(started, schedule, ledger);
-    made.defer(async () => {
-      sending.child.kill();
-      await sending.child.ended;
-    });
-    await sending.ready;
-    return [started, sending];
-  });
+  const [system, load] = await phase('boot', async () => boot(options, run, ledger, made));
   const meters = createMeters(system.programs, system.kept);
   const sampling = sampleAllAlong(meters);
   made.defer(async () => sampling.stop());
@@ -84,9 +71,8 @@ export async function besiege(options: SiegeOptions): Promise<Report> {
     system.wires!.heal();
     await system.untilUp(upWithinMs);
   });
-  await phase('settle', async () =>
-    within(settleS * 1_000 + upWithinMs, load.child.ended, () => 'the load has not ended'),
-  );
+  const isLate = (): string => 'the load has not ended';
+  await phase('settle', async () => within(settleS * 1_000 + upWithinMs, load.child.ended, isLate));
   const drained = await phase('drain', async () => untilDrained(system.databases, drainedWithinMs, signal));
   const [endedBadly, verdict] = await phase('read', async () => {
     await sampling.stop();
@@ -94,7 +80,7 @@ export async function besiege(options: SiegeOptions): Promise<Report> {
     const badly = await system.stopPrograms();
     return [badly, await judge(system, ledger, join(out, 'recon'))];
   });
-  const report = reportOf({
+  const facts = {
     schedule,
     outcomes,
     verdict,
@@ -105,13 +91,41 @@ export async function besiege(options: SiegeOptions): Promise<Report> {
     injected: meters.total('payments_injected_total'),
     restarts: Object.fromEntries(system.kept.map(({ name, restarts }) => [name, restarts])),
     phasesMs,
+  };
+  return [system, facts];
+}
+
+async function boot(
+  { schedule, signal, progress }: SiegeOptions,
+  run: Run,
+  ledger: string,
+  made: AsyncDisposableStack,
+): Promise<[System, Load]> {
+  const { seed, dupRate, uniqueCharge } = schedule;
+  const system = await startSystem({ run, brokers: 3, proxied: true, seed, dupRate, uniqueCharge, signal, progress });
+  made.defer(async () => system.close());
+  await system.untilUp(upWithinMs);
+  const load = startLoad(system, schedule, ledger);
+  made.defer(async () => {
+    load.child.kill();
+    await load.child.ended;
   });
-  writeFileSync(join(out, 'report.json'), `${JSON.stringify(report, undefined, 2)}\n`);
-  if (!report.ok) {
-    keepLogs(run, join(out, 'logs'));
-    await dumpTables(system, join(out, 'dump'));
-  }
-  return report;
+  await load.ready;
+  return [system, load];
+}
+
+/** One after the other, each told and timed. */
+function createPhases({ signal, onPhase }: SiegeOptions) {
+  const phasesMs: Record<string, number> = {};
+  const phase = async <T>(name: Phase, work: () => Promise<T>): Promise<T> => {
+    signal.throwIfAborted();
+    onPhase(name);
+    const began = performance.now();
+    const result = await work();
+    phasesMs[name] = Math.round(performance.now() - began);
+    return result;
+  };
+  return { phase, phasesMs };
 }
 
 /** Each at its moment, beside the others; all are over when this answers. */

@@ -89,10 +89,7 @@ export function createLine(options: LineOptions): WorkOff {
       }
       const { error } = failure;
       if (error instanceof Refused) {
-        const kept = taken.flatMap((row) => {
-          const why = error.reasons.get(row.seq);
-          return why === undefined ? [] : [{ ...row, reason: reasonOf(new TwiceproofError('TP_NOT_REDRIVEN', why)) }];
-        });
+        const kept = refusedOf(taken, error);
         kept.forEach(stopAt);
         await keep(kept);
         parts.unshift(open.filter(({ seq }) => !error.reasons.has(seq)));
@@ -106,6 +103,13 @@ export function createLine(options: LineOptions): WorkOff {
       }
     }
   };
+}
+
+function refusedOf(taken: readonly HeldRow[], { reasons }: Refused): ToKeep[] {
+  return taken.flatMap((row) => {
+    const why = reasons.get(row.seq);
+    return why === undefined ? [] : [{ ...row, reason: reasonOf(new TwiceproofError('TP_NOT_REDRIVEN', why)) }];
+  });
 }
 
 function reasonOf(error: unknown): string {

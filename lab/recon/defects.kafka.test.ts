@@ -1,11 +1,12 @@
 /** A judge that has never convicted is worth nothing: each defect is planted alone, and exactly that must be found. */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import { court, found } from './judge-under-test.ts';
 import type { Delta } from './invariants.ts';
-import { addEvent, addOrder, soundRun, uuidv7, type Call, type Run } from './world-under-test.ts';
+import { addEvent, addOrder, soundRun, uuidv7, type Call, type Run } from './run-under-test.ts';
 
-const { judged } = await court();
+const { judged, close } = await court();
+after(close);
 
 type Expected = Partial<Record<Delta, string[]>>;
 type Answer = NonNullable<Call['answer']>;

@@ -1,11 +1,11 @@
 /** A judge, and two databases and topics for it. Call it once, at the top of a test file. */
-import { after } from 'node:test';
 import { testDatabase, testKafka } from '@twiceproof/infra/testing';
 import pg from 'pg';
 import { noConfig } from './config.ts';
 import { deltas, type Delta } from './invariants.ts';
 import { reconcile, type ReconOptions, type Report } from './recon.ts';
-import { migrate, partitions, withLedger, write, type Place, type Run } from './world-under-test.ts';
+import { partitions, type Run } from './run-under-test.ts';
+import { migrate, withLedger, write, type Place } from './world-under-test.ts';
 
 export interface Court {
   ordersUrl: string;
@@ -17,6 +17,7 @@ export interface Court {
   judged(runs: readonly Run[], options?: Partial<ReconOptions>): Promise<Report>;
   /** What is said of this ledger and what is there. */
   verdict(ledger: string, place: Place, options?: Partial<ReconOptions>): Promise<Report>;
+  close(): Promise<void>;
 }
 
 export async function court(): Promise<Court> {
@@ -25,7 +26,6 @@ export async function court(): Promise<Court> {
   await migrate(ordersUrl, paymentsUrl);
   const orders = new pg.Pool({ connectionString: ordersUrl, max: 2 });
   const payments = new pg.Pool({ connectionString: paymentsUrl, max: 2 });
-  after(async () => Promise.all([orders.end(), payments.end()]));
   const emptyPlace = async (): Promise<Place> => {
     await orders.query(
       'TRUNCATE orders, twiceproof.outbox, twiceproof.relay_parked, twiceproof.idempotency_keys RESTART IDENTITY',
@@ -53,6 +53,9 @@ export async function court(): Promise<Court> {
     brokers: kafka.bootstrap,
     emptyPlace,
     verdict,
+    close: async () => {
+      await Promise.all([orders.end(), payments.end()]);
+    },
     judged: async (runs, options) => {
       const place = await emptyPlace();
       const ledgers: string[] = [];

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { linesOf, openLedger } from './ledger.ts';
 import { Undecided } from './undecided.ts';
-import { ledgerHead, withLedger } from './world-under-test.ts';
+import { ledgerHead } from './run-under-test.ts';
+import { withLedger } from './world-under-test.ts';
 
 async function linesIn(text: string, kind: 'i' | 'o'): Promise<string> {
   return withLedger(text, async (path) => {

@@ -1,25 +1,13 @@
 import assert from 'node:assert/strict';
 import { appendFile } from 'node:fs/promises';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import type pg from 'pg';
 import { court, found } from './judge-under-test.ts';
-import {
-  addOrder,
-  answerLine,
-  callLine,
-  emptyRun,
-  ledgerHead,
-  openProducer,
-  produce,
-  withLedger,
-  writeOrders,
-  writePayments,
-  type Call,
-  type Place,
-  type Run,
-} from './world-under-test.ts';
+import { addOrder, answerLine, callLine, emptyRun, ledgerHead, type Call, type Run } from './run-under-test.ts';
+import { openProducer, produce, withLedger, writeOrders, writePayments, type Place } from './world-under-test.ts';
 
-const { emptyPlace, verdict } = await court();
+const { emptyPlace, verdict, close } = await court();
+after(close);
 
 test('a system that works while it is read raises no alarm', async () => {
   const place = await emptyPlace();

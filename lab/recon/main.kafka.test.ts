@@ -3,13 +3,15 @@ import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import { promisify } from 'node:util';
 import { court, found } from './judge-under-test.ts';
 import type { Report } from './recon.ts';
-import { openProducer, produce, soundRun, uuidv7, withLedger, write, type Run } from './world-under-test.ts';
+import { soundRun, uuidv7, type Run } from './run-under-test.ts';
+import { openProducer, produce, withLedger, write } from './world-under-test.ts';
 
-const { emptyPlace, ordersUrl, paymentsUrl, brokers } = await court();
+const { emptyPlace, ordersUrl, paymentsUrl, brokers, close } = await court();
+after(close);
 
 interface Ended {
   code: number;

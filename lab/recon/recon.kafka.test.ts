@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import { Admin } from '@platformatic/kafka';
 import { configOf, type Config } from './config.ts';
 import { readCounts } from './counts.ts';
 import { court, found } from './judge-under-test.ts';
-import { ledgerOf, soundRun, uuidv7, withLedger, write, type Run } from './world-under-test.ts';
+import { ledgerOf, soundRun, uuidv7, type Run } from './run-under-test.ts';
+import { withLedger, write } from './world-under-test.ts';
 
-const { judged, emptyPlace, verdict, ordersUrl, brokers } = await court();
+const { judged, emptyPlace, verdict, ordersUrl, brokers, close } = await court();
+after(close);
 
 test('a run in which all is as it should be is clean, and everything in it is counted', async () => {
   const report = await judged([soundRun()]);

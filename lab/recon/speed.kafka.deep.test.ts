@@ -5,14 +5,16 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import pg from 'pg';
 import { copyOut } from './copy.ts';
 import { court, found } from './judge-under-test.ts';
-import { ledgerHead, openProducer, partitions, produce, tenant, type Place, type Run } from './world-under-test.ts';
+import { ledgerHead, partitions, tenant, type Run } from './run-under-test.ts';
+import { openProducer, produce, type Place } from './world-under-test.ts';
 
 const orders = 300_000;
-const { emptyPlace, verdict, ordersUrl } = await court();
+const { emptyPlace, verdict, ordersUrl, close } = await court();
+after(close);
 
 /** Every fifth order is changed once; every seventh request is sent twice. */
 const events = `(SELECT n, v, ('01990000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid AS order_id,

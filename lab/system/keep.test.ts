@@ -57,5 +57,5 @@ test('left alone, it starts nothing more', async () => {
   await kept.leaveAlone();
   fake.lives[0]!.end();
   await new Promise((resolve) => setImmediate(resolve));
-  assert.deepEqual([kept.state, fake.lives.length], ['stopped', 1]);
+  assert.deepEqual([kept.state, kept.restarts, fake.lives.length], ['stopped', 0, 1]);
 });

@@ -1,4 +1,4 @@
-/** `npm run infra`: the servers, piece by piece. `npm start` is `up`. */
+/** `npm run infra`: the servers, piece by piece: without the programs that `npm start` runs on them. */
 import { existsSync } from 'node:fs';
 import { relative } from 'node:path';
 import { once } from 'node:events';
@@ -179,7 +179,7 @@ async function status(output: Output): Promise<number> {
   }));
   const kept = existsSync(keptDirectory()) ? keptDirectory() : undefined;
   output.emit({ runs, kept });
-  if (runs.length === 0) output.say('Nothing is running from this checkout. `npm start` starts it.');
+  if (runs.length === 0) output.say('Nothing is running from this checkout. `npm start` or `npm run infra -- up` starts it.');
   for (const { id, pid, directory, ...addresses } of runs) {
     output.say(`${id}  process ${pid}  ${relative(checkout, directory)}`);
     for (const [name, address] of Object.entries(addresses))

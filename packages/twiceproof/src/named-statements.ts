@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import type { NamesStatements, PoolClient, QueryResult } from './connection.ts';
+import type { Tx } from './tx.ts';
 
 export type RunStatement = (client: PoolClient, text: string, values: unknown[]) => Promise<QueryResult>;
 
@@ -28,4 +29,28 @@ export function createNamedStatements(named: boolean): RunStatement {
 
 export function isNameLost(error: unknown): boolean {
   return ['26000', '42P05'].includes(String((error as { code?: unknown } | undefined)?.code));
+}
+
+/** What a transaction of ours can do besides. */
+export interface NamesItsStatements {
+  queryNamed: Tx['query'];
+}
+
+/** For statements of our own: those of a handler are its own business, and may be different each time. */
+export async function queryNamed(tx: Tx, text: string, values: unknown[]): ReturnType<Tx['query']> {
+  const { queryNamed: named } = tx as Tx & Partial<NamesItsStatements>;
+  return named ? named(text, values) : tx.query(text, values);
+}
+
+/**
+ * A plan that was made while a table was empty reads it from end to end, and is kept when the table has grown. So a
+ * connection with such plans is closed after this time.
+ */
+const plansKeptMs = 60_000;
+const firstUsedAt = new WeakMap<PoolClient, number>();
+
+export function arePlansPast(client: PoolClient, nowMs: number): boolean {
+  const since = firstUsedAt.get(client);
+  if (since === undefined) firstUsedAt.set(client, nowMs);
+  return since !== undefined && nowMs - since > plansKeptMs;
 }

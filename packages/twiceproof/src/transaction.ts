@@ -10,6 +10,7 @@ import {
 } from './connection.ts';
 import { withDefaults } from './defaults.ts';
 import { TwiceproofError } from './errors.ts';
+import { arePlansPast, isNameLost, type NamesItsStatements, type RunStatement } from './named-statements.ts';
 import { point } from './points.ts';
 import type { KnowsItsState, Tx } from './tx.ts';
 
@@ -24,6 +25,8 @@ export interface TransactionOptions {
   localSettings?: Readonly<Record<string, string>>;
   /** How long to go on asking what became of a COMMIT whose answer was lost. Defaults to 10,000. */
   outcomeWithinMs?: number;
+  /** How our own statements in it are sent. Defaults to without a name. */
+  statements?: RunStatement;
 }
 
 const defaults = { isolation: 'READ COMMITTED', retries: 5, localSettings: {}, outcomeWithinMs: 10_000 } as const;
@@ -63,24 +66,24 @@ export async function transaction<T>(
 const endsTransaction =
   /^\s*(begin|start\s+transaction|commit|end|abort|rollback(?!\s+(work\s+|transaction\s+)?to\b)|prepare\s+transaction)\b/i;
 
+type Settings = Required<Omit<TransactionOptions, 'statements'>> & Pick<TransactionOptions, 'statements'>;
+
 type Attempt<T> =
   | { outcome: 'committed'; value: T }
   /** Nothing of it is there, and the same may well succeed now. */
   | { outcome: 'again'; error: unknown }
   | { outcome: 'failed'; error: unknown };
 
-async function attemptOnce<T>(
-  pool: Pool,
-  work: (tx: Tx) => Promise<T>,
-  settings: Required<TransactionOptions>,
-): Promise<Attempt<T>> {
+async function attemptOnce<T>(pool: Pool, work: (tx: Tx) => Promise<T>, settings: Settings): Promise<Attempt<T>> {
   await point('transaction:before-begin');
   const client = await connectQuietly(pool);
   let ended = false;
   let commitSent: { id: TransactionId; value: T } | undefined;
   try {
     const id = await begin(client, settings);
-    const tx: Tx & KnowsItsState = {
+    const { statements } = settings;
+    const tx: Tx & KnowsItsState & Partial<NamesItsStatements> = {
+      ...(statements && { queryNamed: async (text, values = []) => statements(client, text, values) }),
       query: async (text, values) => {
         // By then the connection is somebody else's.
         if (ended) throw new TwiceproofError('TP_NOT_IN_TRANSACTION', 'the transaction has ended');
@@ -94,7 +97,7 @@ async function attemptOnce<T>(
     commitSent = { id, value };
     await point('transaction:commit-about-to-be-sent');
     const [{ command }] = await Promise.all([client.query('COMMIT'), point('transaction:commit-sent')]);
-    client.release();
+    client.release(statements !== undefined && arePlansPast(client, Date.now()));
     if (command === 'COMMIT') return { outcome: 'committed', value };
     const detail = 'a statement had failed and the failure was not passed on; nothing was written';
     return { outcome: 'failed', error: new TwiceproofError('TP_COMMIT_WAS_ROLLBACK', detail) };
@@ -104,7 +107,7 @@ async function attemptOnce<T>(
       return await settleUnknown(pool, commitSent, error, settings.outcomeWithinMs);
     }
     await rollBack(client);
-    return { outcome: isPassing(error) ? 'again' : 'failed', error };
+    return { outcome: isPassing(error) || isNameLost(error) ? 'again' : 'failed', error };
   } finally {
     ended = true;
   }

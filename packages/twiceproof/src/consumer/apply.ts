@@ -3,6 +3,7 @@ import { createHeld, recordHash, type HeldKind, type HeldRow, type ToHold } from
 import { writePositions, type KnownLane } from '../inbox/position.ts';
 import { isServerError } from '../connection.ts';
 import { TwiceproofError } from '../errors.ts';
+import { createNamedStatements } from '../named-statements.ts';
 import { onItsOwnConnection } from '../own-connection.ts';
 import { point } from '../points.ts';
 import { transaction, type Pool } from '../transaction.ts';
@@ -66,6 +67,7 @@ export function createApply(options: ApplyOptions): (parts: readonly Part[]) => 
   const { pool, schema, consumer, handler, runLate, handlerTimeoutMs, positions } = options;
   const inbox = createInbox({ schema });
   const heldRows = createHeld({ schema });
+  const statements = createNamedStatements(true);
   const localSettings = { idle_in_transaction_session_timeout: `${Math.round(options.idleTimeoutMs)}ms` };
 
   return async function apply(parts: readonly Part[]): Promise<Applied> {
@@ -127,7 +129,7 @@ export function createApply(options: ApplyOptions): (parts: readonly Part[]) => 
       };
     };
     try {
-      const applied = await transaction(pool, work, { localSettings });
+      const applied = await transaction(pool, work, { localSettings, statements });
       for (const end of ends) positions.set(laneName(end), end.next);
       return applied;
     } catch (error) {

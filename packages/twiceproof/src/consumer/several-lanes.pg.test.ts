@@ -54,12 +54,12 @@ async function write(tx: Tx, those: readonly ReceivedMessage[]): Promise<void> {
 }
 
 /** Until as many are dealt with as were published. */
-async function consume(handler: Handler, through: Transport = transport): Promise<ConsumerPass[]> {
+async function consume(handler: Handler, through: Transport = transport, on = pool): Promise<ConsumerPass[]> {
   const passes: ConsumerPass[] = [];
   const stopping = new AbortController();
   const observe = (pass: ConsumerPass): number => passes.push(pass);
   const consumer = createConsumer({
-    pool,
+    pool: on,
     transport: through,
     name,
     topics: [name],
@@ -176,4 +176,28 @@ test('if one of the lanes is taken away before COMMIT nothing of any of them is 
   await consumed;
   assert.ok(calls > 1);
   await assertWhole();
+});
+
+test('names of statements that a pooler does not carry along are done without, and nothing is done twice', async () => {
+  const single = new pg.Pool({ connectionString: url, max: 1 });
+  const named = async (): Promise<number> => (await single.query('SELECT FROM pg_prepared_statements')).rows.length;
+  try {
+    const counts: number[] = [];
+    const handler: Handler = {
+      each: async (tx, message) => {
+        const { rows } = await tx.query('SELECT count(*)::int AS count FROM pg_prepared_statements');
+        counts.push(Number(rows[0]!['count']));
+        // Gone with the end of this transaction, as it were: the next one is on another connection.
+        await tx.query('DEALLOCATE ALL');
+        await write(tx, [message]);
+      },
+    };
+    await consume(handler, transport, single);
+    await assertWhole();
+    assert.equal(counts[0], 2, 'positions and inbox');
+    assert.equal(counts.at(-1), 0);
+    assert.equal(await named(), 0);
+  } finally {
+    await single.end();
+  }
 });

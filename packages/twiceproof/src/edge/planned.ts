@@ -14,7 +14,7 @@ import type { Answer } from '../idempotency/intent.ts';
 import { answeredClaims, createKeyStore, type KeyStore } from '../idempotency/statements.ts';
 import type { Message } from '../message.ts';
 import { messageColumns, type Outbox } from '../outbox/append.ts';
-import { createNamedStatements, isNameLost } from '../named-statements.ts';
+import { arePlansPast, createNamedStatements, isNameLost } from '../named-statements.ts';
 import { point } from '../points.ts';
 import { quotedSchema } from '../schema-name.ts';
 import { settleOrSplit, type Settled } from './batch.ts';
@@ -57,11 +57,6 @@ export interface PlannedEdgeOptions<C, Row> extends Partial<EdgeLimits>, QueueOp
 }
 
 const defaults = { ...edgeDefaults, ...queueDefaults, named: true, outcomeWithinMs: 10_000 };
-/**
- * A plan that was made while a table was empty reads it from end to end, and is kept when the table has grown. So a connection with such plans is closed after this time.
- */
-const plansKeptMs = 60_000;
-
 /**
  * Group commit in one round trip, for operations whose answer is known beforehand: claims, answers, effects and messages
  * are one statement, which is a transaction by itself. A process that stops at any moment holds no lock, and a
@@ -184,7 +179,7 @@ async function attemptOnce<T>(
   try {
     client = await connectQuietly(pool);
     const value = await endsWithin(work(client), 2 * waitMs);
-    client.release(isPast(client, now()));
+    client.release(arePlansPast(client, now()));
     return { value };
   } catch (error) {
     client?.release(!isServerError(error));
@@ -201,14 +196,6 @@ async function endsWithin<T>(work: Promise<T>, ms: number): Promise<T> {
   } finally {
     clearTimeout(timer);
   }
-}
-
-const firstUsedAt = new WeakMap<PoolClient, number>();
-
-function isPast(client: PoolClient, nowMs: number): boolean {
-  const since = firstUsedAt.get(client);
-  if (since === undefined) firstUsedAt.set(client, nowMs);
-  return since !== undefined && nowMs - since > plansKeptMs;
 }
 
 function outcomeUnknown(cause: unknown): TwiceproofError {

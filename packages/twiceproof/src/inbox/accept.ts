@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { TwiceproofError } from '../errors.ts';
 import type { Message, MessageId } from '../message.ts';
+import { queryNamed } from '../named-statements.ts';
 import { quotedSchema } from '../schema-name.ts';
 import { requireTransaction, type Tx } from '../tx.ts';
 import { timeOfUuidv7 } from '../uuid.ts';
@@ -84,7 +85,7 @@ export function createInbox(options: InboxOptions = {}): Inbox {
 
   async function insert(tx: Tx, consumer: string, once: Map<MessageId, bigint>): Promise<Map<MessageId, Verdict>> {
     try {
-      const { rows } = await tx.query(acceptText, [consumer, [...once.keys()], [...once.values()].map(String)]);
+      const { rows } = await queryNamed(tx, acceptText, [consumer, [...once.keys()], [...once.values()].map(String)]);
       if (rows.length !== once.size) throw noBounds();
       return new Map(rows.map((row) => [String(row['id']), row['verdict'] as Verdict]));
     } catch (error) {

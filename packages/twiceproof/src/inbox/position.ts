@@ -1,4 +1,5 @@
 /** How far a consumer has come in each lane, kept beside its effects: the truth about that, whatever the broker believes. */
+import { queryNamed } from '../named-statements.ts';
 import { quotedSchema } from '../schema-name.ts';
 import type { AssignedLane, Lane, Position } from '../transport.ts';
 import type { Tx } from '../tx.ts';
@@ -29,7 +30,8 @@ export async function writePositions(
   const schema = quotedSchema(schemaName);
   const table = `${schema}.inbox_position`;
   // Locked in one order by all, so that two that have the same lanes for a moment cannot wait for each other.
-  const { rows } = await tx.query(
+  const { rows } = await queryNamed(
+    tx,
     `WITH lanes AS MATERIALIZED (
        SELECT * FROM unnest($2::text[], $3::int[], $4::text[], $5::bigint[]) WITH ORDINALITY
          AS lane (topic_id, partition, topic, next, n)),

@@ -179,7 +179,8 @@ async function status(output: Output): Promise<number> {
   }));
   const kept = existsSync(keptDirectory()) ? keptDirectory() : undefined;
   output.emit({ runs, kept });
-  if (runs.length === 0) output.say('Nothing is running from this checkout. `npm start` or `npm run infra -- up` starts it.');
+  if (runs.length === 0)
+    output.say('Nothing is running from this checkout. `npm start` or `npm run infra -- up` starts it.');
   for (const { id, pid, directory, ...addresses } of runs) {
     output.say(`${id}  process ${pid}  ${relative(checkout, directory)}`);
     for (const [name, address] of Object.entries(addresses))

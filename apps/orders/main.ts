@@ -139,7 +139,10 @@ function runServices(services: readonly Service[]): { stop(): Promise<void> } {
 
 function openPool(url: string | undefined, max: number, log: (line: string) => void): pg.Pool {
   if (!url)
-    throw new Refusal('There is no database.', 'Set DATABASE_URL; `npm run infra -- up` starts a Postgres and prints it.');
+    throw new Refusal(
+      'There is no database.',
+      'Set DATABASE_URL; `npm run infra -- up` starts a Postgres and prints it.',
+    );
   const pool = new pg.Pool({
     connectionString: url,
     max,

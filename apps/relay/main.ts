@@ -59,7 +59,10 @@ function addressesOf(given: RelayFlags): { databaseUrl: string; brokers: string[
     ...(brokers.length === 0 ? ['KAFKA_BROKERS (the brokers)'] : []),
   ];
   if (missing.length === 0) return { databaseUrl, brokers };
-  throw new Refusal(`It is not set: ${missing.join(', ')}.`, '`npm run infra -- up` starts both and prints where they are.');
+  throw new Refusal(
+    `It is not set: ${missing.join(', ')}.`,
+    '`npm run infra -- up` starts both and prints where they are.',
+  );
 }
 
 function openPool(url: string, lanes: number, { watchdogMs }: RelayTimes): pg.Pool {

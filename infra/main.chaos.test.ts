@@ -97,7 +97,7 @@ test('up prints addresses that clients can use; SIGTERM stops all and removes th
 
 test('started by npm: SIGTERM to npm drains, and kill -9 of npm leaves nothing', async (t) => {
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
-    const npm = spawn('npm', ['start', '--silent', '--', '--brokers', '1', '--json'], {
+    const npm = spawn('npm', ['run', '--silent', 'infra', '--', 'up', '--brokers', '1', '--json'], {
       cwd: join(import.meta.dirname, '..'),
       stdio: ['ignore', 'pipe', 'ignore'],
       env: { ...process.env, TWICEPROOF_STATE_DIR: state, DATABASE_URL: '', KAFKA_BROKERS: '' },

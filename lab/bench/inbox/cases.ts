@@ -106,7 +106,7 @@ export function estimatedS(scale: InboxScale, names: readonly CaseName[]): numbe
     consume: (runs + 1) * (aroundS + consume.warmS + consume.capS) + consume.capS,
     keys: stores * keys.batches * batchS,
     expiry: days / keysFilledPerSecond + 2 * expiry.beforeS + expiry.openS + 2,
-    latency: 2 * aroundS + latency.warmS + 2 * (latency.measuredS + 1),
+    latency: 2 * aroundS + latency.warmS + 2 * (latency.measuredS + 2),
   };
   return 12 + names.reduce((all, name) => all + onceS[name] + rounds * roundS[name], 0);
 }

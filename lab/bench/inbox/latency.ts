@@ -13,8 +13,8 @@ import type { Database, World } from '../relay/world.ts';
 import type { LatencyScale } from './cases.ts';
 import { startPayments, type ConsumerProgram } from './programs.ts';
 
-/** Orders a second at which it is judged. */
-export const latencyRates = [1_000, 5_000] as const;
+/** Orders a second at which it is judged; the higher first, so that brokers and programs are warm at the lower. */
+export const latencyRates = [5_000, 1_000] as const;
 
 export interface LatencyRun {
   p50Ms: number;
@@ -60,7 +60,8 @@ interface Mark {
  */
 const pollIntervalMs = 25;
 const settleS = 1;
-const lastS = 0.5;
+/** Behind each rate: until all of it is charged, or what is slowest would not count. An order a second is as good as none. */
+const pause = { perSecond: 1, seconds: 1 };
 const warmPerSecond = 2_000;
 /** After the last order: whoever is not charged by then never will be. */
 const lastWithinMs = 30_000;
@@ -125,10 +126,9 @@ export function planLatency({ warmS, measuredS }: LatencyScale): Phase[] {
   const rates = latencyRates.flatMap((perSecond): Phase[] => [
     { perSecond, seconds: settleS },
     { perSecond, seconds: measuredS },
+    pause,
   ]);
-  // The writer goes on for a moment: the CPU of connections that end while it is read would be missing.
-  const last = { perSecond: latencyRates.at(-1)!, seconds: lastS };
-  return [{ perSecond: warmPerSecond, seconds: warmS }, ...rates, last];
+  return [{ perSecond: warmPerSecond, seconds: warmS }, ...rates];
 }
 
 /** At the beginning of each phase, and at the end of the last. */
@@ -152,12 +152,11 @@ async function watch({
   return marks;
 }
 
-/** The last rate ends when all of it is charged, or what is slowest would not count. */
 function summary(marks: readonly Mark[], atLast: Mark): Pick<LatencyRound, 'rates' | 'otherCores'> {
   const rates = latencyRates.map((rate, n) => {
-    const phase = 2 * n + 2;
+    const phase = 3 * n + 2;
     const [before, after] = [marks[phase]!, marks[phase + 1]!];
-    const end = n === latencyRates.length - 1 ? atLast : after;
+    const end = n === latencyRates.length - 1 ? atLast : marks[phase + 2]!;
     const cores = coresBetween(before.cpu, after.cpu);
     const us = (share: number): number => rounded((1e6 * share) / rate, 1);
     const ms = (of: 'effect' | 'relayed' | 'batch', share: number): number =>

@@ -12,7 +12,7 @@ function failed(...rounds: Changed[]): string[] {
 
 test('every bar of the issue is there, and good figures pass', () => {
   const bars = judgeInbox([exampleInboxRound(), exampleInboxRound(), exampleInboxRound()], scales.quick);
-  const wanted = '>= 10, < 1.25, < 1.5, < 1.5, < 1.5, < 200, < 200, < 100, < 250, none';
+  const wanted = '>= 10, < 1.25, < 1.5, < 1.5, < 1.5, < 200, < 200, < 250, < 100, none';
   assert.equal(bars.map(({ target }) => target).join(', '), wanted);
   assert.ok(bars.every(({ values, pass }) => values.length === 3 && pass));
   assert.deepEqual(

@@ -74,7 +74,7 @@ export const scales = {
     rounds: 3,
     consume: {
       messages: 30_000,
-      ways: { 0: ways, 5: ['set'], 30: ways, 100: ['set'] },
+      ways: { 0: ways, 5: ['set'], 30: ['set'], 100: ['set'] },
       warmS: 0.75,
       capS: 1.5,
     },

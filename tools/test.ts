@@ -83,45 +83,45 @@ function needs(file: string): 'nothing' | 'pg' | 'kafka' | 'chaos' {
 }
 
 /**
- * Two files at a time, as there are two cores: many wait most of the time, for a timeout or for brokers that start. Those
- * with servers of their own come first, and before the servers of the others are there.
+ * Two files at a time where they only compute or query; one at a time where brokers are involved, which
+ * keep both cores busy by themselves: timeouts that fire for want of CPU would tell nothing.
  */
 async function runOnServers(
   files: readonly string[],
   progress: (text: string) => void,
   signal: AbortSignal,
 ): Promise<FileResult[]> {
-  const of = (...kinds: string[]): string[] => kinds.flatMap((kind) => files.filter((file) => needs(file) === kind));
-  const options = { root, progress, signal, concurrency: 2 };
-  // Hundreds of processes are started; each spends a third of its start on what this remembers.
-  const cache = { NODE_COMPILE_CACHE: join(root, '.twiceproof/compile-cache') };
-  const results = await runFiles(of('chaos', 'nothing'), { ...options, env: cache });
-  if (of('pg', 'kafka').length === 0 || signal.aborted) return results;
-  const run = await beginRun('test');
-  const scope = randomBytes(4).toString('hex');
-  let servers: Servers | undefined;
-  try {
-    servers = await startServers({
-      run,
-      brokers: 3,
-      keep: false,
-      databaseUrl: process.env['DATABASE_URL'],
-      kafkaBrokers: process.env['KAFKA_BROKERS'],
-      progress,
-      signal,
-    });
-    progress(`testing on ${servers.descriptions.postgres} and ${servers.descriptions.kafka}`);
-    const env = {
-      ...cache,
-      DATABASE_URL: servers.databaseUrl,
-      KAFKA_BROKERS: servers.kafkaBrokers,
-      TWICEPROOF_TEST_SCOPE: scope,
-    };
-    results.push(...(await runFiles(of('kafka', 'pg'), { ...options, env })));
-    await removeTestDatabases(servers.databaseUrl, scope);
-  } finally {
-    await servers?.close();
-    await run.end();
+  const of = (...kinds: string[]): string[] => files.filter((file) => kinds.includes(needs(file)));
+  const options = { root, progress, signal };
+  const results = await runFiles(of('nothing'), { ...options, concurrency: 2, env: {} });
+  if (of('pg', 'kafka').length > 0 && !signal.aborted) {
+    const run = await beginRun('test');
+    const scope = randomBytes(4).toString('hex');
+    let servers: Servers | undefined;
+    try {
+      servers = await startServers({
+        run,
+        brokers: 3,
+        keep: false,
+        databaseUrl: process.env['DATABASE_URL'],
+        kafkaBrokers: process.env['KAFKA_BROKERS'],
+        progress,
+        signal,
+      });
+      progress(`testing on ${servers.descriptions.postgres} and ${servers.descriptions.kafka}`);
+      const env = {
+        DATABASE_URL: servers.databaseUrl,
+        KAFKA_BROKERS: servers.kafkaBrokers,
+        TWICEPROOF_TEST_SCOPE: scope,
+      };
+      results.push(...(await runFiles(of('pg'), { ...options, concurrency: 2, env })));
+      results.push(...(await runFiles(of('kafka'), { ...options, concurrency: 1, env })));
+      await removeTestDatabases(servers.databaseUrl, scope);
+    } finally {
+      await servers?.close();
+      await run.end();
+    }
   }
+  results.push(...(await runFiles(of('chaos'), { ...options, concurrency: 1, env: {} })));
   return results;
 }

@@ -8,7 +8,7 @@ import { checkout } from './directories.ts';
 import { kafkaAdmin } from './kafka-admin.ts';
 import { signalIfStillRunning, waitUntilEnded } from './processes.ts';
 import { beginRun, endRun, listRuns, recordAddresses, sweepDeadRuns, type Run } from './run.ts';
-import { keptDirectory, startServers, withoutPassword, type Servers } from './servers.ts';
+import { refuseSecondKeeper, keptDirectory, startServers, withoutPassword, type Servers } from './servers.ts';
 
 const flags = {
   brokers: { type: 'choice', choices: ['1', '3'], default: '3', help: 'Kafka brokers' },
@@ -123,15 +123,6 @@ async function stayUp(servers: Servers, signal: AbortSignal): Promise<void> {
       );
     }
   }
-}
-
-function refuseSecondKeeper(): void {
-  const keeper = listRuns().find(({ alive, purpose }) => alive && purpose === 'keep');
-  if (!keeper) return;
-  throw new Refusal(
-    `The kept data is in use by process ${keeper.owner.pid}.`,
-    'Stop that one (`npm run infra -- down`), or start without --keep.',
-  );
 }
 
 function banner({ kafkaBrokers, descriptions }: Servers, databaseUrl: string, run: Run, keep: boolean): string {

@@ -6,7 +6,7 @@ import { openStateDirectory, stateDirectory } from './directories.ts';
 import { kafkaAdmin } from './kafka-admin.ts';
 import { startKafka, type KafkaCluster } from './kafka.ts';
 import { startPostgres, type PostgresServer } from './postgres.ts';
-import type { Run } from './run.ts';
+import { listRuns, type Run } from './run.ts';
 
 export interface Servers {
   databaseUrl: string;
@@ -187,4 +187,14 @@ async function reported<T>(name: string, progress: (text: string) => void, work:
   } finally {
     clearInterval(stillAtIt);
   }
+}
+
+/** Data that is kept has one owner at a time. */
+export function refuseSecondKeeper(): void {
+  const keeper = listRuns().find(({ alive, purpose }) => alive && purpose === 'keep');
+  if (!keeper) return;
+  throw new Refusal(
+    `The kept data is in use by process ${keeper.owner.pid}.`,
+    'Stop that one (`npm run infra -- down`), or start without --keep.',
+  );
 }

@@ -5,21 +5,13 @@ import type { Action } from '../supervisor/traps.ts';
 import { relayTrial, type Stage } from './relay-trial.ts';
 import { openRelayWorld, times } from './relay-world.ts';
 import { append } from './writers.ts';
+import { points as places } from './system/places.ts';
 
 const world = await openRelayWorld();
 after(async () => world.close());
 
 /** What a batch passes, in this order. */
-const points = [
-  'source:reading',
-  'relay:read',
-  'relay:before-send',
-  'relay:sending',
-  'relay:acknowledged',
-  'source:advance-sent',
-  'source:advanced',
-  'relay:advanced',
-];
+const points = places['relay']!;
 
 test('a batch passes these points, and no others', async () => {
   const from = world.lab.hits.length;

@@ -1,9 +1,9 @@
 /** `npm start`: the whole path with gentle traffic, and how it is. Whatever is killed comes back. */
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { beginRun, listRuns, recordAddresses, type Run } from '@twiceproof/infra/run';
-import { keptDirectory } from '@twiceproof/infra/servers';
-import { EXIT, main, Refusal, type Context, type FlagSpecs, type Output } from '@twiceproof/program';
+import { beginRun, recordAddresses, type Run } from '@twiceproof/infra/run';
+import { keptDirectory, refuseSecondKeeper } from '@twiceproof/infra/servers';
+import { EXIT, main, type Context, type FlagSpecs, type Output } from '@twiceproof/program';
 import { createMeters } from './meters.ts';
 import { watchInvariant } from './invariant.ts';
 import { openStatus, type Status, type StatusSource } from './status.ts';
@@ -112,15 +112,6 @@ async function showUntil(status: StatusSource, output: Output, signal: AbortSign
     }
     await delay(refreshEveryMs, undefined, { signal }).catch(() => {});
   }
-}
-
-function refuseSecondKeeper(): void {
-  const keeper = listRuns().find(({ alive, purpose }) => alive && purpose === 'keep');
-  if (!keeper) return;
-  throw new Refusal(
-    `The kept data is in use by process ${keeper.owner.pid}.`,
-    'Stop that one (`npm run infra -- down`), or start without --keep.',
-  );
 }
 
 function banner(

@@ -136,7 +136,7 @@ function ownerOf(target: string): string {
   return target.split(':')[0]!;
 }
 
-/** SPEC I5. In our payments both writes are one transaction, so their order is no choice: the inbox is written first. */
+/** SPEC I5. `effect` is in the order of the library: the inbox first. */
 export const crashPoints = {
   commit: { kind: 'relay', point: 'relay:before-send', mustSee: ['edge replays'] },
   publish: {

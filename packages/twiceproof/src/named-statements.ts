@@ -11,7 +11,7 @@ export type RunStatement = (client: PoolClient, text: string, values: unknown[])
  * A pooler that gives each transaction another connection may not carry names along: then the server says that it does not
  * know one, or that it has it already. Nothing was carried out, and from then on all go without names.
  */
-export function createNamedStatements(named: boolean): RunStatement {
+export function createNamedStatements(named = true): RunStatement {
   const names = new Map<string, string>();
   let isNamed = named;
   return async (client, text, values) => {

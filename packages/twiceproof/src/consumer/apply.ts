@@ -67,7 +67,7 @@ export function createApply(options: ApplyOptions): (parts: readonly Part[]) => 
   const { pool, schema, consumer, handler, runLate, handlerTimeoutMs, positions } = options;
   const inbox = createInbox({ schema });
   const heldRows = createHeld({ schema });
-  const statements = createNamedStatements(true);
+  const statements = createNamedStatements();
   const localSettings = { idle_in_transaction_session_timeout: `${Math.round(options.idleTimeoutMs)}ms` };
 
   return async function apply(parts: readonly Part[]): Promise<Applied> {

@@ -1,6 +1,6 @@
-import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { httpOperation, problem, type HttpAnswer, type ParsedRequest, type Seen } from 'twiceproof/http';
-import { keyedRoutes, keyLines } from 'twiceproof/http/fastify';
+import { keyLines, nodeListener, refuseUnreadable, writeAnswer, type ReadRequest } from 'twiceproof/http/node';
 import type { Tx } from 'twiceproof/tx';
 import { isOrderId, validateCreate, validateSetStatus, whatIsWrong, type Create, type SetStatus } from './commands.ts';
 import type { Created, StatusSet } from './effects.ts';
@@ -10,7 +10,6 @@ import { demoTenantFrom } from './principal.ts';
 /** The largest valid body has 70 bytes. */
 const bodyLimitBytes = 16_384;
 const json = 'application/json; charset=utf-8';
-type ById = FastifyRequest<{ Params: { id: string } }>;
 
 export interface HttpOptions {
   operations: Operations;
@@ -18,48 +17,76 @@ export interface HttpOptions {
   observe(seen: Seen): void;
 }
 
-export function createHttpServer({ operations, database, observe }: HttpOptions): FastifyInstance {
-  const server = Fastify({
-    bodyLimit: bodyLimitBytes,
-    // A connection that is kept alive may bring one request more while we stop: it is served, and then closed.
-    return503OnClosing: false,
-    exposeHeadRoutes: false,
-    routerOptions: { maxParamLength: 200 },
-    frameworkErrors: (_, __, reply) => {
-      send(reply, generalProblem(400, 'The request cannot be read.'));
-    },
-  });
-  const traceparent = (request: FastifyRequest): unknown => request.headers['traceparent'];
-  const common = { principal: tenantOf, keyLines, traceparent, observe };
+export function createHttpServer({ operations, database, observe }: HttpOptions): Server {
+  const traceparent = ({ message }: ReadRequest): unknown => message.headers['traceparent'];
+  const principal = ({ message }: ReadRequest): string | undefined => tenantOf(message);
+  const common = { principal, keyLines, traceparent, observe };
   const create = httpOperation(operations.create, { ...common, parse: parseCreate, render: { 1: renderCreated } });
   const setStatus = httpOperation(operations.setStatus, {
     ...common,
-    parse: (request: FastifyRequest, tenant) => parseSetStatus(request as ById, tenant),
+    parse: parseSetStatus,
     render: { 1: renderStatusSet },
   });
-  server.register(keyedRoutes, {
-    routes: [
-      { url: '/orders', answer: create },
-      { url: '/orders/:id/status', answer: setStatus },
-    ],
+  const listeners = {
+    create: nodeListener(create, { bodyLimitBytes }),
+    setStatus: nodeListener(setStatus, { bodyLimitBytes }),
+    read: (request: IncomingMessage, response: ServerResponse): void => {
+      const began = performance.now();
+      readOrder(database, request)
+        .catch((error: unknown) => {
+          // Whatever failed, it may be read again.
+          const durationMs = performance.now() - began;
+          observe({ operation: 'orders.read', outcome: 'unavailable', status: 503, durationMs, error });
+          return problem('unavailable');
+        })
+        .then(
+          (answer) => writeAnswer(response, answer),
+          () => response.destroy(),
+        );
+    },
+    nothing: (_: IncomingMessage, response: ServerResponse): void => writeAnswer(response, nothingHere()),
+  };
+  const server = createServer((request, response) => {
+    // A connection that is kept alive may bring one request more while we stop: it is served, and then closed.
+    if (!server.listening) response.setHeader('connection', 'close');
+    listeners[routeOf(request)](request, response);
   });
-  server.get('/orders/:id', async (request: ById, reply) => send(reply, await readOrder(database, request)));
-  server.setNotFoundHandler((_, reply) => send(reply, generalProblem(404, 'There is nothing here.')));
-  server.setErrorHandler((error, _, reply) => {
-    const { statusCode = 500 } = error as { statusCode?: number };
-    if (statusCode < 500) return send(reply, generalProblem(statusCode, 'The request cannot be read.'));
-    // Only reading an order comes here, and whatever failed, it may be read again.
-    observe({ operation: 'orders.read', outcome: 'unavailable', status: 503, durationMs: reply.elapsedTime, error });
-    return send(reply, problem('unavailable'));
-  });
+  refuseUnreadable(server);
   return server;
 }
 
-function tenantOf(request: FastifyRequest): string | undefined {
-  return demoTenantFrom(request.headers.authorization);
+/** Not by a router: there are three routes, and a framework around them costs as much as all that we do ourselves. */
+function routeOf({ method, url = '' }: IncomingMessage): 'create' | 'setStatus' | 'read' | 'nothing' {
+  if (method === 'POST' && url === '/orders') return 'create';
+  const [root, orders, id, status, more] = segmentsOf(url);
+  if (root !== '' || orders !== 'orders' || id === '' || more !== undefined) return 'nothing';
+  if (method === 'POST' && id === undefined) return 'create';
+  if (method === 'POST' && status === 'status') return 'setStatus';
+  return method === 'GET' && id !== undefined && status === undefined ? 'read' : 'nothing';
 }
 
-function parseCreate(request: FastifyRequest, tenant: string): ParsedRequest<Create> {
+/** Of the path, decoded; none where that cannot be done. */
+function segmentsOf(url: string): string[] {
+  try {
+    return url.split('?', 1)[0]!.split('/').map(decodeURIComponent);
+  } catch {
+    return [];
+  }
+}
+
+function orderIdOf({ url = '' }: IncomingMessage): string {
+  return segmentsOf(url)[2]!.toLowerCase();
+}
+
+function nothingHere(): HttpAnswer {
+  return generalProblem(404, 'There is nothing here.');
+}
+
+function tenantOf({ headers }: IncomingMessage): string | undefined {
+  return demoTenantFrom(headers.authorization);
+}
+
+function parseCreate(request: ReadRequest, tenant: string): ParsedRequest<Create> {
   const body = parseJson(request);
   if ('problem' in body) return body;
   if (!validateCreate(body.value)) return { problem: 'request-invalid', detail: whatIsWrong(validateCreate) };
@@ -67,23 +94,24 @@ function parseCreate(request: FastifyRequest, tenant: string): ParsedRequest<Cre
   return { command: { tenant, account_id, amount_cents } };
 }
 
-function parseSetStatus(request: ById, tenant: string): ParsedRequest<SetStatus> {
+function parseSetStatus(request: ReadRequest, tenant: string): ParsedRequest<SetStatus> {
   const body = parseJson(request);
   if ('problem' in body) return body;
   if (!validateSetStatus(body.value)) return { problem: 'request-invalid', detail: whatIsWrong(validateSetStatus) };
-  const order_id = request.params.id.toLowerCase();
+  const order_id = orderIdOf(request.message);
   if (!isOrderId(order_id)) return { problem: 'request-invalid', detail: 'the id of an order is a UUID' };
   return { command: { tenant, order_id, status: body.value.status } };
 }
 
-function parseJson(
-  request: FastifyRequest,
-): { value: unknown } | { problem: 'media-type-unsupported' | 'body-malformed'; detail: string } {
-  if (!/^application\/json *(;|$)/i.test(request.headers['content-type'] ?? '')) {
+function parseJson({
+  message,
+  body,
+}: ReadRequest): { value: unknown } | { problem: 'media-type-unsupported' | 'body-malformed'; detail: string } {
+  if (!/^application\/json *(;|$)/i.test(message.headers['content-type'] ?? '')) {
     return { problem: 'media-type-unsupported', detail: 'it is application/json' };
   }
   try {
-    return { value: JSON.parse(String(request.body)) as unknown };
+    return { value: JSON.parse(body.toString()) as unknown };
   } catch {
     return { problem: 'body-malformed', detail: 'it is not JSON' };
   }
@@ -108,10 +136,10 @@ function renderStatusSet({ code, result }: { code: number; result: StatusSet }):
   };
 }
 
-async function readOrder(database: Tx, request: ById): Promise<HttpAnswer> {
+async function readOrder(database: Tx, request: IncomingMessage): Promise<HttpAnswer> {
   const tenant = tenantOf(request);
   if (!tenant) return problem('unauthenticated');
-  const id = request.params.id.toLowerCase();
+  const id = orderIdOf(request);
   if (!isOrderId(id)) return unknownOrder();
   const { rows } = await database.query(
     `SELECT order_id, account_id, amount_cents, status, version FROM orders WHERE order_id = $1 AND tenant = $2`,
@@ -141,8 +169,4 @@ function unknownOrder(): HttpAnswer {
 function generalProblem(status: number, title: string, type = 'about:blank'): HttpAnswer {
   const body = JSON.stringify({ type, title, status });
   return { status, headers: { 'content-type': 'application/problem+json' }, body };
-}
-
-function send(reply: FastifyReply, { status, headers, body }: HttpAnswer): FastifyReply {
-  return reply.code(status).headers(headers).send(body);
 }

@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type pg from 'pg';
 import { createAdminServer } from '@twiceproof/program/admin';
@@ -40,11 +41,11 @@ export async function serve({ pool, operations, host, ports, log }: ServeOptions
     },
   });
   const closeAll = async (): Promise<void> => {
-    await Promise.all([http.close(), new Promise((resolve) => grpc.tryShutdown(resolve))]);
+    await Promise.all([closeHttp(http), new Promise((resolve) => grpc.tryShutdown(resolve))]);
   };
   const forceAll = (): void => {
     grpc.forceShutdown();
-    http.server.closeAllConnections();
+    http.closeAllConnections();
     admin.closeAllConnections();
   };
   const closeAdmin = (): void => {
@@ -53,12 +54,10 @@ export async function serve({ pool, operations, host, ports, log }: ServeOptions
   };
   try {
     const addresses = {
-      http: await http.listen({ host, port: ports.http }),
+      http: await listenHttp(http, host, ports.http),
       grpc: `${host}:${await listenGrpc(grpc, host, ports.grpc)}`,
-      admin: '',
+      admin: await listenHttp(admin, loopback, ports.admin),
     };
-    await once(admin.listen(ports.admin, loopback), 'listening');
-    addresses.admin = `http://${loopback}:${(admin.address() as AddressInfo).port}`;
     return {
       addresses,
       drain: async (graceMs) => {
@@ -72,7 +71,20 @@ export async function serve({ pool, operations, host, ports, log }: ServeOptions
   } catch (error) {
     closeAdmin();
     forceAll();
-    await http.close();
+    http.close();
     throw error;
   }
+}
+
+async function listenHttp(server: Server, host: string, port: number): Promise<string> {
+  await once(server.listen(port, host), 'listening');
+  const bracketed = host.includes(':') ? `[${host}]` : host;
+  return `http://${bracketed}:${(server.address() as AddressInfo).port}`;
+}
+
+/** What is kept alive is closed as soon as it has its answer; Node itself would wait for the next request. */
+async function closeHttp(server: Server): Promise<void> {
+  const closing = setInterval(() => server.closeIdleConnections(), 20);
+  await new Promise((resolve) => server.close(resolve));
+  clearInterval(closing);
 }

@@ -74,16 +74,7 @@ export const rooms: readonly Room[] = [
   {
     name: 'apps/orders',
     at: 'apps/orders/',
-    mayImport: [
-      'node:*',
-      'twiceproof',
-      '@twiceproof/program',
-      'pg',
-      'fastify',
-      'ajv',
-      '@grpc/grpc-js',
-      '@grpc/proto-loader',
-    ],
+    mayImport: ['node:*', 'twiceproof', '@twiceproof/program', 'pg', 'ajv', '@grpc/grpc-js', '@grpc/proto-loader'],
   },
   { name: 'apps', at: 'apps/', each: true, mayImport: ['node:*', 'twiceproof', '@twiceproof/program', 'pg'] },
   { name: 'examples', at: 'examples/', each: true, mayImport: ['node:*', 'twiceproof', '@twiceproof/program', 'pg'] },

@@ -4,13 +4,20 @@ import { randomFillSync } from 'node:crypto';
  * A UUIDv7 (RFC 9562): 48 bits of Unix time in milliseconds, then random bits. Its order is by time,
  * which keeps indexes dense, and its time says in which partition of an inbox it belongs.
  */
-export function uuidv7(nowMs: number = Date.now(), random: Buffer = tenRandomBytes()): string {
-  const time = nowMs.toString(16).padStart(12, '0');
-  const bits = random.toString('hex', 0, 10);
+export function uuidv7(nowMs: number = Date.now(), randomHex: string = twentyRandomDigits()): string {
+  if (nowMs !== timeMs) {
+    timeMs = nowMs;
+    const time = nowMs.toString(16).padStart(12, '0');
+    timeText = `${time.slice(0, 8)}-${time.slice(8)}-7`;
+  }
   // The version is 7, and the two highest bits of the fourth group are 10.
-  const variant = '89ab'[Number.parseInt(bits[4]!, 16) & 3];
-  return `${time.slice(0, 8)}-${time.slice(8)}-7${bits.slice(1, 4)}-${variant}${bits.slice(5, 8)}-${bits.slice(8)}`;
+  const variant = '89ab89ab89ab89ab'[Number.parseInt(randomHex[4]!, 16)];
+  return `${timeText}${randomHex.slice(1, 4)}-${variant}${randomHex.slice(5, 8)}-${randomHex.slice(8)}`;
 }
+
+/** Many are made in one millisecond. */
+let timeMs = -1;
+let timeText = '';
 
 /** The time inside a UUIDv7, or undefined for any other string. */
 export function timeOfUuidv7(uuid: string): number | undefined {
@@ -19,14 +26,15 @@ export function timeOfUuidv7(uuid: string): number | undefined {
 }
 
 /** Drawn in advance: a call for each id would cost more than all the rest of it. */
-const pool = Buffer.alloc(4_090);
-let used = pool.length;
+const drawn = Buffer.alloc(4_000);
+let digits = '';
+let used = 0;
 
-function tenRandomBytes(): Buffer {
-  if (used === pool.length) {
-    randomFillSync(pool);
+function twentyRandomDigits(): string {
+  if (used === digits.length) {
+    digits = randomFillSync(drawn).toString('hex');
     used = 0;
   }
-  used += 10;
-  return pool.subarray(used - 10, used);
+  used += 20;
+  return digits.slice(used - 20, used);
 }

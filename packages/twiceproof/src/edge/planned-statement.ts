@@ -41,5 +41,5 @@ export function plannedStatement(
     ), messages AS (
       ${insertMessages(schema, '(SELECT of_won.* FROM written, of_won WHERE of = twiceproof_n AND all_of_it) AS m')}
     )
-    SELECT key_hash FROM written LEFT JOIN claimed ON written.all_of_it`;
+    SELECT ARRAY(SELECT twiceproof_n::int FROM joined WHERE NOT is_won) AS lost FROM written WHERE all_of_it`;
 }

@@ -12,6 +12,7 @@ import { deferred } from '../deferred.ts';
 import { TwiceproofError } from '../errors.ts';
 import type { Answer } from '../idempotency/intent.ts';
 import { answeredClaims, createKeyStore, type KeyStore } from '../idempotency/statements.ts';
+import { arrayText } from '../array-text.ts';
 import type { Message } from '../message.ts';
 import { messageColumns, type Outbox } from '../outbox/append.ts';
 import { arePlansPast, createNamedStatements, isNameLost } from '../named-statements.ts';
@@ -96,8 +97,9 @@ async function settle<C, Row>(
   await point('edge:before-claim');
   const refused = new Map(batch.map((entry) => [entry, refusal(entry.intent, settings)]));
   const claimable = batch.filter((entry) => !refused.get(entry));
-  const won = claimable.length > 0 ? await carryOut(client, claimable, plans, settings, statement) : new Set<string>();
-  const losers = batch.filter(({ hash }) => !won.has(hash));
+  const won =
+    claimable.length > 0 ? await carryOut(client, claimable, plans, settings, statement) : new Set<Entry<C>>();
+  const losers = batch.filter((entry) => !won.has(entry));
   // In a statement of its own: in that of the claim, the row of another may not be visible.
   const known =
     losers.length > 0
@@ -107,7 +109,7 @@ async function settle<C, Row>(
         )
       : undefined;
   return batch.map((entry) => {
-    if (won.has(entry.hash)) return { outcome: 'answered', answer: plans.get(entry)!.answer, replayed: false };
+    if (won.has(entry)) return { outcome: 'answered', answer: plans.get(entry)!.answer, replayed: false };
     const before = known?.get(entry.hash);
     if (before) return replay(before);
     // Not there any more, though it was a moment ago: it has just expired, and can be claimed now.
@@ -115,14 +117,14 @@ async function settle<C, Row>(
   });
 }
 
-/** Answers the key hashes of those that were the first. */
+/** Answers those that were the first. */
 async function carryOut<C, Row>(
   client: PoolClient,
   batch: readonly Entry<C>[],
   plans: ReadonlyMap<Entry<C>, Plan<Row>>,
   settings: Settings<C, Row>,
   statement: Statement,
-): Promise<Set<string>> {
+): Promise<Set<Entry<C>>> {
   const planned = batch.map((entry) => ({ intent: entry.intent, ...plans.get(entry)! }));
   const claims = planned.map(({ intent, answer }) => ({ intent, answer: keptAnswer(answer, settings) }));
   const messages = planned.flatMap((plan, n) => (plan.messages ?? []).map((message) => ({ n: n + 1, message })));
@@ -138,8 +140,10 @@ async function carryOut<C, Row>(
     messages.map(({ n }) => n),
     ...prepared,
   ];
-  const [{ rows }] = await Promise.all([statement(client, values), point('edge:statement-sent')]);
-  return new Set(rows.map((row) => String(row['key_hash'])));
+  const texts = values.map((value) => (Array.isArray(value) ? (arrayText(value) ?? value) : value));
+  const [{ rows }] = await Promise.all([statement(client, texts), point('edge:statement-sent')]);
+  const lost = new Set((rows[0]!['lost'] as number[]).map((n) => batch[n - 1]));
+  return new Set(batch.filter((entry) => !lost.has(entry)));
 }
 
 function prepareMessages(messages: readonly Message[], outbox: Outbox | undefined): unknown[][] {

@@ -1,9 +1,9 @@
-import type { ServerResponse } from 'node:http';
-import { Readable, type Duplex } from 'node:stream';
+import { Readable } from 'node:stream';
 import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
-import { point } from '../points.ts';
+import { arePointsArmed, point } from '../points.ts';
 import type { HttpAnswer } from './answer.ts';
 import { keyLinesOf } from './door.ts';
+import { closeWhereAnAnswerIsOwed } from './owed-answer.ts';
 import { problem } from './problem.ts';
 
 export interface KeyedRoute {
@@ -20,7 +20,10 @@ export const keyedRoutes: FastifyPluginCallback<{ routes: readonly KeyedRoute[] 
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_, body, parsed) => parsed(null, body));
   server.setErrorHandler((error, _, reply) => send(reply, problemOf(error)));
-  server.server.prependListener('clientError', closeWhereAnAnswerIsOwed);
+  // Before Fastify answers them with a 400.
+  server.server.prependListener('clientError', (_, socket) => {
+    closeWhereAnAnswerIsOwed(socket);
+  });
   for (const { method = 'POST', url, answer, bodyLimitBytes } of routes) {
     server.route({
       method,
@@ -36,16 +39,6 @@ export const keyedRoutes: FastifyPluginCallback<{ routes: readonly KeyedRoute[] 
   }
   done();
 };
-
-/**
- * Fastify answers bytes that are no HTTP with a 400, at once. If a request before them on the same connection still
- * waits for its answer, the client takes the 400 for that, though the request is being carried out. So it gets none,
- * and asks again. (`_httpMessage` is how Node itself knows whose answer is next.)
- */
-function closeWhereAnAnswerIsOwed(_: Error, socket: Duplex & { _httpMessage?: ServerResponse | null }): void {
-  const { _httpMessage: next } = socket;
-  if (next?.req.complete) socket.destroy();
-}
 
 /** The header lines as the client has sent them, for `httpOperation`. */
 export function keyLines(request: FastifyRequest): string[] {
@@ -82,8 +75,6 @@ function send(reply: FastifyReply, { status, headers, body }: HttpAnswer): Fasti
 }
 
 /** One write is one system call, so an answer goes out in two only where something may happen between them. */
-const arePointsArmed = Boolean(process.env['TWICEPROOF_POINTS']);
-
 async function* inHalves(bytes: Buffer): AsyncGenerator<Buffer> {
   const middle = Math.ceil(bytes.byteLength / 2);
   yield bytes.subarray(0, middle);

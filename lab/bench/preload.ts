@@ -28,11 +28,11 @@ export async function preload({ url, directory, scale, progress, signal, ...opti
   await client.connect();
   try {
     // Nobody is told that a key is there, so nothing has to be on the disk yet: the checkpoint below sees to it.
-    await client.query("SET synchronous_commit = off; SET work_mem = '128MB'; SELECT setseed(0.5)");
+    await client.query("SET synchronous_commit = off; SET work_mem = '128MB'");
     for (let from = 1; from <= total; from += keysInChunk) {
       signal.throwIfAborted();
       const to = Math.min(total, from + keysInChunk - 1);
-      await client.query(insertKeys, [from, to, scale.expiringKeys / total, retentionS, options.expireWithinS]);
+      await client.query(insertKeys, [from, to, total, scale.expiringKeys, retentionS, options.expireWithinS]);
       if (to === total || Math.ceil(to / keysInChunk) % 5 === 0) progress(`bench: ${millions(to)} M keys are in`);
     }
     await client.query('VACUUM (ANALYZE) twiceproof.idempotency_keys');
@@ -44,16 +44,20 @@ export async function preload({ url, directory, scale, progress, signal, ...opti
 }
 
 /**
- * As a long life leaves them: keys of every age up to the retention, in no order. A share of them ($3) comes to its end
- * in the next $5 seconds. Half of the answers stand in the key's row and half in a row of their own: the two shapes of
- * the edge keep them so. Sorted by the hash, so that neighbours share a page of the index.
+ * As a long life leaves them: keys of every age up to the retention, in the order of their age, because they are removed
+ * in that order and what is removed gives its place to the newest (key-sweeper.pg.test.ts). The oldest $4 come to their
+ * end in the next $6 seconds. They are UUIDv7, as those of the load are. Half of the answers stand in the key's row and
+ * half in a row of their own: the two shapes of the edge keep them so.
  */
 const insertKeys = `
-  WITH wanted AS (
-    SELECT n, md5('preloaded ' || n)::uuid AS hash,
-      CASE WHEN random() < $3::float8 THEN $4::float8 - (1.1 * random() - 0.1) * $5::float8
-           ELSE random() * ($4::float8 - $5::float8) END AS age_s
+  WITH aged AS (
+    SELECT n, CASE WHEN n <= $4::float8 THEN $5::float8 + (0.1 - 1.1 * n / $4::float8) * $6::float8
+      ELSE ($5::float8 - $6::float8) * ($3::float8 - n) / ($3::float8 - $4::float8) END AS age_s
     FROM generate_series($1::int, $2::int) n
+  ), wanted AS (
+    SELECT n, age_s, overlay(md5('preloaded ' || n)
+      PLACING lpad(to_hex((1000 * (extract(epoch FROM now()) - age_s))::bigint), 12, '0') FROM 1)::uuid AS hash
+    FROM aged
   ), answered AS (
     SELECT *, convert_to('{"order_id":"' || hash || '","status":"created"}', 'UTF8') AS body FROM wanted
   ), claimed AS (
@@ -62,7 +66,7 @@ const insertKeys = `
     SELECT hash, 'tenant-' || n % 100, 'orders.create', hash::text, sha256(body), 1,
       CASE WHEN n % 2 = 0 THEN 201 END, CASE WHEN n % 2 = 0 THEN body END, CASE WHEN n % 2 = 0 THEN 1 END,
       now() - age_s * interval '1 second'
-    FROM answered ORDER BY 1
+    FROM answered ORDER BY n
     RETURNING id, key_hash, response_code
   )
   INSERT INTO twiceproof.answers (id, response_code, response_body, render_version)

@@ -10,6 +10,8 @@ export const serverSettings = {
   shared_buffers: '2GB',
   // Shipped with 1 GB, which the preload would fill every few seconds.
   max_wal_size: '8GB',
+  // Shipped with 80 MB: beyond that a segment of the log is not used again but made anew, in the middle of somebody's commit.
+  min_wal_size: '2GB',
   // With the SQLSTATE, by which errors are counted.
   log_line_prefix: '%m [%p] %e ',
 } as const;

@@ -105,3 +105,30 @@ test('over many turnovers the table does not grow', async () => {
   }
   assert.ok(sizes.at(-1)! <= 1.5 * sizes[1]!, `sizes: ${sizes.join(' ')}`);
 });
+
+test('keys that expire together stand together, also after many turnovers', async () => {
+  await pool.query('TRUNCATE twiceproof.idempotency_keys, twiceproof.answers');
+  const keysInTurn = 2_000;
+  const turnsKept = 10;
+  for (let turn = 0; turn < 4 * turnsKept; turn += 1) {
+    // Hour after hour: the first one is 100 hours ago.
+    await pool.query(
+      `INSERT INTO twiceproof.idempotency_keys (key_hash, principal, operation, idem_key, request_hash, hash_version, created_at)
+       SELECT gen_random_uuid(), 'p', 'o', $1 || '-' || n, '', 1, now() - (100 - $1::int) * interval '1 hour'
+       FROM generate_series(1, $2::int) n`,
+      [turn, keysInTurn],
+    );
+    const retentionMs = (100 - turn + turnsKept - 0.5) * 3_600_000;
+    await sweepAll(createKeySweeper({ pool, keysInPass: 1_000, retentionMs }));
+    await pool.query('VACUUM twiceproof.idempotency_keys');
+  }
+  const { rows } = await pool.query<{ pages: number; all_pages: number }>(
+    `SELECT count(DISTINCT (ctid::text::point)[0]) FILTER (WHERE created_at = oldest)::int AS pages,
+       count(DISTINCT (ctid::text::point)[0])::int AS all_pages
+     FROM twiceproof.idempotency_keys, (SELECT min(created_at) AS oldest FROM twiceproof.idempotency_keys) AS first`,
+  );
+  const { pages, all_pages } = rows[0]!;
+  // A tenth of the keys, so a tenth of the pages; in no order they would be on all of them.
+  assert.equal(await countRows('idempotency_keys'), turnsKept * keysInTurn);
+  assert.ok(pages <= (2 * all_pages) / turnsKept, `${pages} of ${all_pages} pages`);
+});

@@ -47,7 +47,12 @@ export function openFleet({ lab, programs, run, wires, postgresUrl, bootstrap, o
     const started = await lab.start({
       role,
       command: process.execPath,
-      args: ['--conditions=twiceproof-source', `apps/${kind}/main.ts`, '--json', ...args],
+      args: [
+        '--conditions=twiceproof-source',
+        options.substitutes?.[kind] ?? `apps/${kind}/main.ts`,
+        '--json',
+        ...args,
+      ],
       env: {
         ...childEnvironment(),
         DATABASE_URL: onServer(postgresUrl, database, wire?.address),

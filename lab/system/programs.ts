@@ -23,7 +23,11 @@ export interface ProgramOptions {
   seed?: number;
   /** Whether the database refuses a second charge, which would hide a broken inbox. Defaults to false. */
   uniqueCharge?: boolean;
+  /** Scripts that take the place of our own programs. Defaults to none. */
+  substitutes?: Substitutes | undefined;
 }
+
+export type Substitutes = Readonly<Partial<Record<Kind, string>>>;
 
 const ofEachKind = 2;
 

@@ -13,7 +13,7 @@ import { supervise, type Lab } from '../supervisor/supervise.ts';
 import { makeDatabases, type DatabaseUrls } from './databases.ts';
 import { openFleet } from './fleet.ts';
 import type { Kept } from './keep.ts';
-import { layOutPrograms, type Program, type ProgramOptions } from './programs.ts';
+import { layOutPrograms, type Program, type ProgramOptions, type Substitutes } from './programs.ts';
 import { startServers } from './servers.ts';
 import { openWires, type Wires } from './wires.ts';
 
@@ -96,7 +96,7 @@ export async function startSystem(options: SystemOptions): Promise<System> {
     programs,
     kept,
     wires,
-    doors: doorsOf(programs, wires),
+    doors: doorsOf(programs, wires, options.substitutes),
     process: fleet.process,
     startGuest: fleet.startGuest,
     untilUp: async (timeoutMs) => untilUp(kept, timeoutMs, signal),
@@ -121,12 +121,17 @@ async function untilUp(kept: readonly Kept[], timeoutMs: number, signal: AbortSi
   }
 }
 
-function doorsOf(programs: readonly Program[], wires: Wires | undefined): System['doors'] {
+/** What takes the place of orders speaks HTTP only. */
+function doorsOf(
+  programs: readonly Program[],
+  wires: Wires | undefined,
+  substitutes: Substitutes | undefined,
+): System['doors'] {
   const orders = programs.flatMap(({ role, doors }) => (doors ? [{ role, ...doors }] : []));
   const at = (role: string, door: 'http' | 'grpc', port: number): string =>
     wires?.all.get(`${role}:${door}`)?.address ?? `127.0.0.1:${port}`;
   return {
     http: orders.map(({ role, http }) => `http://${at(role, 'http', http)}`),
-    grpc: orders.map(({ role, grpc }) => at(role, 'grpc', grpc)),
+    grpc: substitutes?.orders ? [] : orders.map(({ role, grpc }) => at(role, 'grpc', grpc)),
   };
 }

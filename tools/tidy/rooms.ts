@@ -108,6 +108,21 @@ export const rooms: readonly Room[] = [
       '@grpc/proto-loader',
     ],
   },
+  // Recipes as processes, and the one who puts them in our programs' places: that is chaos with somebody else accused.
+  {
+    name: 'lab/gallery',
+    at: 'lab/gallery/',
+    mayImport: [
+      'lab/chaos',
+      'lab/system',
+      'lab/baselines',
+      'node:*',
+      '@twiceproof/infra',
+      '@twiceproof/program',
+      'pg',
+      '@platformatic/kafka',
+    ],
+  },
   // It speaks both of Orders' protocols, as its clients do.
   {
     name: 'lab/load',

@@ -12,7 +12,11 @@ export interface Drained {
 
 const lookEveryMs = 500;
 
-export async function untilDrained(urls: DatabaseUrls, timeoutMs: number, signal: AbortSignal): Promise<Drained> {
+/** `isHeld`: whether the consumer keeps messages aside. */
+export async function untilDrained(
+  urls: DatabaseUrls,
+  { timeoutMs, isHeld, signal }: { timeoutMs: number; isHeld: boolean; signal: AbortSignal },
+): Promise<Drained> {
   const deadline = performance.now() + timeoutMs;
   const orders = new pg.Client(urls.orders);
   const payments = new pg.Client(urls.payments);
@@ -23,7 +27,7 @@ export async function untilDrained(urls: DatabaseUrls, timeoutMs: number, signal
         count(orders, 'SELECT count(*) FROM twiceproof.outbox'),
         count(
           payments,
-          'SELECT (SELECT count(DISTINCT msg_id) FROM effects) + (SELECT count(*) FROM twiceproof.held) AS count',
+          `SELECT (SELECT count(DISTINCT msg_id) FROM effects) + ${isHeld ? '(SELECT count(*) FROM twiceproof.held)' : 0} AS count`,
         ),
       ]);
       const isDrained = done >= written;

@@ -21,18 +21,20 @@ export interface Load {
 
 /** It judges millions of orders in less; one that hangs has not decided. */
 const judgedWithinMs = 300_000;
-/** For keys whose outcome is unknown when the schedule of the load is over. */
-export const settleS = 60;
 /** Behind the faults: the system is healed under load. */
 const healS = 3;
 
-export function startLoad({ doors }: System, { seed, rate, seconds }: Schedule, ledger: string): Load {
+export function startLoad(
+  { doors }: System,
+  { seed, rate, seconds }: Schedule,
+  { ledger, settleS }: { ledger: string; settleS: number },
+): Load {
   const ready = Promise.withResolvers<void>();
   const child = startChild(
     'lab/load/main.ts',
     [
       `--url=${doors.http.join()}`,
-      `--grpc=${doors.grpc.join()}`,
+      ...(doors.grpc.length > 0 ? [`--grpc=${doors.grpc.join()}`] : []),
       `--rate=${rate}`,
       `--duration=${seconds + healS}`,
       `--seed=${seed}`,
@@ -55,7 +57,11 @@ export function startLoad({ doors }: System, { seed, rate, seconds }: Schedule, 
   return { child, ready: Promise.race([ready.promise, failed]) };
 }
 
-export async function judge({ databases, kafka }: System, ledger: string, out: string): Promise<Verdict> {
+/** `config` is a file that says which tables are read; without one, our own. */
+export async function judge(
+  { databases, kafka }: System,
+  { ledger, config, out }: { ledger: string; config: string | undefined; out: string },
+): Promise<Verdict> {
   const child = startChild('lab/recon/main.ts', [
     `--ledger=${ledger}`,
     `--database-url=${databases.orders}`,
@@ -63,6 +69,7 @@ export async function judge({ databases, kafka }: System, ledger: string, out: s
     `--brokers=${kafka.bootstrap}`,
     `--topics=${topic}`,
     `--out=${out}`,
+    ...(config === undefined ? [] : [`--config=${config}`]),
   ]);
   const late = setTimeout(() => child.kill(), judgedWithinMs);
   const { code, lastLine } = await child.ended;

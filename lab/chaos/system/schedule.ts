@@ -22,7 +22,10 @@ export interface Schedule {
   faults: readonly (Fault & { outcome?: Outcome })[];
 }
 
-export type ScheduleOptions = Pick<Schedule, 'seed' | 'seconds' | 'rate' | 'uniqueCharge' | 'minOrders'>;
+export type ScheduleOptions = Pick<Schedule, 'seed' | 'seconds' | 'rate' | 'uniqueCharge' | 'minOrders'> & {
+  /** Programs that are struck more often, and where each of them can be. Defaults to none: all alike. */
+  aim?: Readonly<Partial<Record<string, readonly string[]>>>;
+};
 
 /** A card is a kind of fault, and for kills and freezes the kind of program it is for. */
 const deck: readonly (readonly [FaultKind, string?])[] = [
@@ -51,18 +54,20 @@ const dupRate = 0.05;
 const maxHit = 6;
 
 /** Deck after deck, shuffled, at random moments: so each kind comes in the first deck, and none is rare. */
-export function drawSchedule(options: ScheduleOptions): Schedule {
+export function drawSchedule({ aim = {}, ...options }: ScheduleOptions): Schedule {
   const random = randomFrom(options.seed);
+  const cardsOfAll = [...deck, ...Object.keys(aim).flatMap(aimedAt)];
+  const places = { ...points, ...aim };
   const lastMs = options.seconds * 1_000 - quietTailMs;
-  const decks = Math.max(1, Math.round(lastMs / meanGapMs / deck.length));
-  const gapMs = lastMs / (decks * deck.length);
+  const decks = Math.max(1, Math.round(lastMs / meanGapMs / cardsOfAll.length));
+  const gapMs = lastMs / (decks * cardsOfAll.length);
   const busy = new Map<string, number>();
-  const cards = Array.from({ length: decks }, () => random.shuffled(deck)).flat();
+  const cards = Array.from({ length: decks }, () => random.shuffled(cardsOfAll)).flat();
   const faults = cards.map((card, n) => {
     const atMs = Math.round(gapMs * n + random.between(0, Math.floor(gapMs)));
-    const fault = drawFault(random, card, atMs, (target) =>
-      [target, ownerOf(target)].every((each) => (busy.get(each) ?? 0) <= atMs),
-    );
+    const isFree = (target: string): boolean =>
+      [target, ownerOf(target)].every((each) => (busy.get(each) ?? 0) <= atMs);
+    const fault = drawFault(random, card, atMs, { isFree, places });
     const untilMs = atMs + ('forMs' in fault ? fault.forMs : 0) + restMs;
     for (const target of [targetOf(fault), ownerOf(targetOf(fault))])
       busy.set(target, Math.max(busy.get(target) ?? 0, untilMs));
@@ -77,9 +82,28 @@ export function drawSchedule(options: ScheduleOptions): Schedule {
   };
 }
 
-type IsFree = (target: string) => boolean;
+/** Kills are what most recipes die of. */
+function aimedAt(kind: string): [FaultKind, string][] {
+  return [
+    ['kill', kind],
+    ['kill', kind],
+    ['kill', kind],
+    ['freeze', kind],
+  ];
+}
 
-function drawFault(random: Random, [kind, program]: (typeof deck)[number], atMs: number, isFree: IsFree): Fault {
+interface Board {
+  isFree(target: string): boolean;
+  /** The points of each kind of program. */
+  places: Readonly<Partial<Record<string, readonly string[]>>>;
+}
+
+function drawFault(
+  random: Random,
+  [kind, program]: (typeof deck)[number],
+  atMs: number,
+  { isFree, places }: Board,
+): Fault {
   const free = (targets: readonly string[]): string => {
     const open = targets.filter(isFree);
     return random.pick(open.length > 0 ? open : targets);
@@ -88,7 +112,7 @@ function drawFault(random: Random, [kind, program]: (typeof deck)[number], atMs:
     case 'kill':
     case 'freeze': {
       const role = free(roles.filter((each) => kindOf(each) === program));
-      const position = { point: random.pick(points[kindOf(role)]!), hit: random.between(1, maxHit) };
+      const position = { point: random.pick(places[kindOf(role)]!), hit: random.between(1, maxHit) };
       // Every fourth strikes by the clock alone: it may find what no point has a name for.
       const where = random.between(1, 4) === 1 ? {} : { position };
       if (kind === 'kill') return { kind, atMs, role, ...where };

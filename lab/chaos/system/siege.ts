@@ -5,17 +5,29 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { beginRun, type Run } from '@twiceproof/infra/run';
 import { within } from '../../supervisor/deadline.ts';
 import { createMeters, type Meters } from '../../system/meters.ts';
+import type { Substitutes } from '../../system/programs.ts';
 import { startSystem, type System } from '../../system/system.ts';
 import { untilDrained } from './drain.ts';
 import { dumpTables, keepLogs } from './evidence.ts';
 import { inWords, type Fault, type Outcome } from './fault.ts';
-import { judge, settleS, startLoad, type Load } from './judges.ts';
+import { judge, startLoad, type Load } from './judges.ts';
 import { reportOf, type Facts, type Report } from './report.ts';
 import type { Schedule } from './schedule.ts';
 import { strike, type Battle } from './strike.ts';
 
+/** What stands before the judge instead of our own programs. */
+export interface Accused {
+  substitutes: Substitutes;
+  /** For the judge: which tables are not there. */
+  config: string;
+}
+
 export interface SiegeOptions {
   schedule: Schedule;
+  /** Defaults to nobody: it is our own that is tried. */
+  accused?: Accused;
+  /** How long keys without an answer are asked for, and how long all that was written may take to have its effect. */
+  patience?: { settleS: number; drainMs: number };
   /** A new directory for all that the run leaves. */
   out: string;
   signal: AbortSignal;
@@ -28,8 +40,7 @@ export const phases = ['boot', 'faults', 'heal', 'settle', 'drain', 'read'] as c
 export type Phase = (typeof phases)[number];
 
 const upWithinMs = 90_000;
-/** After the last key has its answer. */
-const drainedWithinMs = 60_000;
+const usualPatience = { settleS: 60, drainMs: 60_000 };
 const sampleEveryMs = 1_000;
 
 export async function besiege(options: SiegeOptions): Promise<Report> {
@@ -45,7 +56,8 @@ export async function besiege(options: SiegeOptions): Promise<Report> {
     const [system, facts] = await goThrough(options, run, made);
     const report = reportOf(facts);
     writeFileSync(join(out, 'report.json'), `${JSON.stringify(report, undefined, 2)}\n`);
-    if (report.ok) return report;
+    // Of a recipe we expect it, and know why.
+    if (report.ok || options.accused) return report;
     keepLogs(run, join(out, 'logs'));
     await dumpTables(system, join(out, 'dump'));
     return report;
@@ -57,7 +69,7 @@ export async function besiege(options: SiegeOptions): Promise<Report> {
 }
 
 async function goThrough(options: SiegeOptions, run: Run, made: AsyncDisposableStack): Promise<[System, Facts]> {
-  const { schedule, out, signal } = options;
+  const { schedule, out, accused, patience = usualPatience, signal } = options;
   const { phase, phasesMs } = createPhases(options);
   const ledger = join(out, 'ledger.tsv');
   const [system, load] = await phase('boot', async () => boot(options, run, ledger, made));
@@ -72,13 +84,19 @@ async function goThrough(options: SiegeOptions, run: Run, made: AsyncDisposableS
     await system.untilUp(upWithinMs);
   });
   const isLate = (): string => 'the load has not ended';
-  await phase('settle', async () => within(settleS * 1_000 + upWithinMs, load.child.ended, isLate));
-  const drained = await phase('drain', async () => untilDrained(system.databases, drainedWithinMs, signal));
+  await phase('settle', async () => within(patience.settleS * 1_000 + upWithinMs, load.child.ended, isLate));
+  const drained = await phase('drain', async () =>
+    untilDrained(system.databases, {
+      timeoutMs: patience.drainMs,
+      isHeld: !accused?.substitutes.payments,
+      signal,
+    }),
+  );
   const [endedBadly, verdict] = await phase('read', async () => {
     await sampling.stop();
     await meters.sample();
     const badly = await system.stopPrograms();
-    return [badly, await judge(system, ledger, join(out, 'recon'))];
+    return [badly, await judge(system, { ledger, config: accused?.config, out: join(out, 'recon') })];
   });
   const facts = {
     schedule,
@@ -96,16 +114,26 @@ async function goThrough(options: SiegeOptions, run: Run, made: AsyncDisposableS
 }
 
 async function boot(
-  { schedule, signal, progress }: SiegeOptions,
+  { schedule, accused, patience = usualPatience, signal, progress }: SiegeOptions,
   run: Run,
   ledger: string,
   made: AsyncDisposableStack,
 ): Promise<[System, Load]> {
   const { seed, dupRate, uniqueCharge } = schedule;
-  const system = await startSystem({ run, brokers: 3, proxied: true, seed, dupRate, uniqueCharge, signal, progress });
+  const system = await startSystem({
+    run,
+    brokers: 3,
+    proxied: true,
+    seed,
+    dupRate,
+    uniqueCharge,
+    substitutes: accused?.substitutes,
+    signal,
+    progress,
+  });
   made.defer(async () => system.close());
   await system.untilUp(upWithinMs);
-  const load = startLoad(system, schedule, ledger);
+  const load = startLoad(system, schedule, { ledger, settleS: patience.settleS });
   made.defer(async () => {
     load.child.kill();
     await load.child.ended;

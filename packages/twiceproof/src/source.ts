@@ -14,7 +14,12 @@ export interface SourceBatch {
   readonly messages: readonly SourcedMessage[];
   /** Messages that are done are never handed out again. What is not done is. */
   advance(progress: Progress): Promise<void>;
-  /** Hand out all of them again. What was published already becomes a duplicate that the inbox absorbs. */
+  /**
+   * Hand out all of them again. What was published already becomes a duplicate that the inbox absorbs.
+   *
+   * What comes to nothing, or to a part, comes again after a pause that grows, up to some seconds; meanwhile it holds up
+   * nothing that could be handed out beside it. Who asks with `waitMs` 0 is given it at once if there is nothing else.
+   */
   abandon(): Promise<void>;
 }
 

@@ -141,6 +141,40 @@ test('a record above what brokers take by default is released once its topic tak
   assert.deepEqual((await read(roomy, 1)).map(shown), ['f1']);
 });
 
+test('what cannot be encoded holds up what is behind it in its key, and nothing else', async () => {
+  const sick = await kafka.createTopic('sick');
+  const ofSick = createOutbox({ topics: [sick] });
+  const said = (aggregateId: string, text: string) => ({
+    topic: sick,
+    aggregateId,
+    type: 'said',
+    payload: Buffer.from(text),
+  });
+  await transaction(pool, (tx) =>
+    ofSick.append(tx, [said('h', `h1${large}`), said('h', 'h2'), said('h', 'h3'), said('i', 'i1')]),
+  );
+  await relay();
+  const spoil = "SET headers = '[1]' WHERE payload = 'h2' AND topic = $1";
+  await pool.query(`UPDATE twiceproof.relay_parked ${spoil}`, [sick]);
+  await pool.query(`UPDATE twiceproof.outbox ${spoil}`, [sick]);
+  const release = async () => twiceproof('release', '--aggregate', 'h', '--name', '/test');
+  const failed = await release();
+  assert.equal(failed.status, 1);
+  assert.match(failed.stdout, /still cannot be published: TP_RECORD_INVALID/);
+  const { messages } = (await twiceproof('parked', '--aggregate', 'h', '--json')).json();
+  const [second, third] = messages as { id: string }[];
+  assert.ok(second && third, 'the first was released, the others wait');
+  assert.equal((await twiceproof('drop', '--message', second.id, '--yes')).status, 0);
+  assert.equal((await release()).status, 0);
+  assert.deepEqual((await read(sick, 3)).map(shown), ['i1', 'h1', 'h3']);
+
+  const since = ['--since', '2020-01-01T00:00:00Z', '--topic', sick];
+  const again = await twiceproof('republish', ...since, '--name', '/test', '--yes', '--json');
+  assert.equal(again.status, 1);
+  assert.deepEqual(again.json(), { outcome: 'published', messages: 3, rejected: [second.id] });
+  assert.deepEqual((await read(sick, 6)).slice(3).map(shown).toSorted(), ['h1', 'h3', 'i1']);
+});
+
 test('what came from another cluster is neither released nor published again', async () => {
   const shift = async (by: number): Promise<void> => {
     await pool.query('UPDATE twiceproof.relay_cursor SET system_identifier = system_identifier + $1', [by]);

@@ -1,7 +1,7 @@
 import type { Pool } from '../connection.ts';
+import { prepare, withPublished } from '../relay/prepare.ts';
 import type { PublishMessages } from '../sources/parked.ts';
 import { createPollSource } from '../sources/poll.ts';
-import { toRecord } from '../wire.ts';
 import type { Call } from './call.ts';
 
 /** Publishes as the relay does: under its name, with all acknowledgements, to Kafka. */
@@ -18,7 +18,12 @@ export async function publishing<T>(call: Call, work: (publish: PublishMessages)
   });
   const publisher = transport.publisher();
   try {
-    return await work(async (messages) => publisher.publish(messages.map((message) => toRecord(message, name))));
+    return await work(async (messages) => {
+      const prepared = prepare(messages, name, undefined);
+      const { records } = prepared;
+      const outcomes = withPublished(prepared, records.length > 0 ? await publisher.publish(records) : []);
+      return messages.map(({ id }) => outcomes.get(id)!);
+    });
   } finally {
     await transport.close();
   }

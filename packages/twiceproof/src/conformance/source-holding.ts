@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { SourcedMessage } from '../source.ts';
 import {
   assertInKeyOrder,
@@ -52,6 +53,41 @@ export const holdingCases: SourceCase[] = [
       await batch.abandon();
       assert.deepEqual(await take(source, first.length, first.length), first);
       await takeRest(source);
+    },
+  },
+  {
+    name: 'what comes to nothing again and again does not hold up what could be handed out beside it',
+    shards: 8,
+    async run(kit) {
+      const { source } = await kit.openSource();
+      const texts = Array.from({ length: 40 }, (_, n) => `aggregate ${n} 1`);
+      await kit.write(...texts);
+      const first = await hold(source, texts.length);
+      const stuck = new Set(first.messages.map(({ aggregateId }) => aggregateId));
+      assert.equal(stuck.size < texts.length, kit.harness.holdsSeveral);
+      await first.abandon();
+      const came: SourcedMessage[] = [];
+      const signal = AbortSignal.timeout(patienceMs);
+      const others = texts.filter((text) => !stuck.has(text.replace(/\d+$/, '')));
+      // In the second round the one that is stuck has waited longer than all others.
+      for (const round of [1, 2]) {
+        while (came.length < round * others.length && !signal.aborted) {
+          const batch = await source.next({ maxMessages: texts.length, waitMs: quietMs, signal });
+          if (batch?.messages.some(({ aggregateId }) => stuck.has(aggregateId))) {
+            await batch.abandon();
+            // As a relay does, and longer than a source waits between two looks.
+            await delay(quietMs);
+          } else if (batch) {
+            came.push(...batch.messages);
+            await batch.advance({ done: batch.messages.length, parked: [] });
+          }
+        }
+        assert.equal(came.length, round * others.length, `all the others came in round ${round}`);
+        const next = others.map((text) => text.replace(/1$/, '2'));
+        if (round === 1) await kit.write(...next);
+        if (round === 1) texts.push(...next);
+      }
+      assertInKeyOrder([...came, ...(await take(source, stuck.size, stuck.size))], texts);
     },
   },
   {

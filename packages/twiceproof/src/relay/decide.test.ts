@@ -8,7 +8,7 @@ import { decide } from './decide.ts';
 
 const kinds = ['acknowledged', 'rejected', 'refused', 'unknown', 'withheld'] as const;
 
-/** Without a kind: it was not sent, since it had been acknowledged before. */
+/** Without a kind: nobody has said what became of it. */
 interface Sent {
   key: string;
   kind: (typeof kinds)[number] | undefined;
@@ -35,7 +35,7 @@ function decideOn(all: readonly Sent[]): ReturnType<typeof decide> & { messages:
   return { messages, ...decide(messages, outcomes) };
 }
 
-const isAcknowledged = ({ kind }: Sent): boolean => kind === undefined || kind === 'acknowledged';
+const isAcknowledged = ({ kind }: Sent): boolean => kind === 'acknowledged';
 
 /** It cannot be published, or may not be before one of its key that cannot. */
 function mustWaitForAPerson(all: readonly Sent[], n: number): boolean {

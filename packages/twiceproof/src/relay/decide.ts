@@ -12,12 +12,12 @@ export interface Decided {
   trouble: unknown;
 }
 
-/** What the outcomes of a batch come to. A message that was not sent has no outcome here: it had been acknowledged before. */
+/** What the outcomes of a batch come to. A message without one has to wait: nobody may take it for done. */
 export function decide(messages: readonly SourcedMessage[], outcomes: ReadonlyMap<MessageId, PublishOutcome>): Decided {
   const blocked = new Set<string>();
   const decided: Decided = { done: messages.length, parked: [], acknowledged: [], trouble: undefined };
   messages.forEach((message, index) => {
-    const outcome = outcomes.get(message.id) ?? { outcome: 'acknowledged' };
+    const outcome = outcomes.get(message.id) ?? { outcome: 'withheld' };
     const isBehind = blocked.has(message.aggregateId);
     if (outcome.outcome === 'rejected') {
       blocked.add(message.aggregateId);

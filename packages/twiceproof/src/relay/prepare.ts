@@ -33,6 +33,19 @@ export function prepare(
   return prepared;
 }
 
+/** With what a transport has said of those that were sent. What it leaves out nobody may take for done. */
+export function withPublished(
+  { messages, outcomes }: Prepared,
+  published: readonly (PublishOutcome | undefined)[],
+): Map<MessageId, PublishOutcome> {
+  messages.forEach(({ id }, n) => outcomes.set(id, published[n] ?? notTold));
+  return outcomes;
+}
+
+const notTold: PublishOutcome = {
+  outcome: 'unknown',
+  error: new TwiceproofError('TP_BROKER_UNREACHABLE', 'the transport has not said what became of it'),
+};
 const withheld = { outcome: 'withheld' } as const;
 
 function recordOf(

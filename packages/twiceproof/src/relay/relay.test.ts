@@ -231,6 +231,22 @@ test('an unknown topic parks nothing: what is before it goes on, the rest waits,
   assert.deepEqual(parked, []);
 });
 
+test('what a transport does not answer is not done', async () => {
+  const messages = [message('a1'), message('b1'), message('c1')];
+  const { source, done, left } = createSource(messages);
+  let calls = 0;
+  const { transport } = wrap(broker('known').transport(), async (real, records) => {
+    const outcomes = await real.publish(records);
+    return (calls += 1) === 1 ? outcomes.slice(0, 1) : outcomes;
+  });
+  const { relay, codes } = createWatchedRelay({ source, transport });
+  await relay.runOnce();
+  assert.deepEqual([textsOf(done), textsOf(left)], [['a1'], ['b1', 'c1']]);
+  assert.deepEqual(codes(), ['TP_BROKER_UNREACHABLE']);
+  await relay.runOnce();
+  assert.deepEqual(textsOf(done), ['a1', 'b1', 'c1']);
+});
+
 test('too large a record parks its key, with what stands behind it; other keys go on', async () => {
   const { source, done, parked, left } = createSource([
     message('a1'),

@@ -8,7 +8,7 @@ import type { PassResult, Service } from '../service.ts';
 import type { Source, SourceBatch, SourcedMessage } from '../source.ts';
 import type { OutgoingRecord, PublishOutcome, Transport } from '../transport.ts';
 import { decide, type Decided } from './decide.ts';
-import { prepare } from './prepare.ts';
+import { prepare, withPublished } from './prepare.ts';
 
 export interface RelayOptions {
   source: Source;
@@ -81,14 +81,16 @@ export function createRelay(options: RelayOptions): Service & { close(): Promise
   async function publishAll(messages: readonly SourcedMessage[]): Promise<Decided & { seen: RelayPass }> {
     await point('relay:read');
     const open = messages.filter(({ id }) => !acknowledged.has(id));
-    const { messages: ready, records, outcomes } = prepare(open, name, topics);
+    const prepared = prepare(open, name, topics);
+    const { messages: ready, records } = prepared;
     const republished = ready.filter(({ id }) => sent.has(id)).length;
     for (const { id } of ready) sent.add(id);
     await point('relay:before-send');
     const began = performance.now();
     const [published] = await Promise.all([publishInTime(records), point('relay:sending')]);
     const publishMs = performance.now() - began;
-    ready.forEach(({ id }, n) => outcomes.set(id, published[n]!));
+    const outcomes = withPublished(prepared, published);
+    for (const { id } of messages) if (acknowledged.has(id)) outcomes.set(id, { outcome: 'acknowledged' });
     const decided = decide(messages, outcomes);
     await point(decided.done < messages.length ? 'relay:part-acknowledged' : 'relay:acknowledged');
     const now = Date.now();
@@ -144,6 +146,7 @@ export function createRelay(options: RelayOptions): Service & { close(): Promise
         options.onTrouble?.(error);
         return 'stuck' as const;
       });
+      // A source gives what is stuck only now and then, and others between: so this grows only while all of it is stuck.
       pauseMs = result === 'stuck' ? Math.min(Math.max(50, 2 * pauseMs), longestPauseMs) : 0;
       if (pauseMs > 0) await delay(pauseMs * (0.5 + Math.random()), undefined, { signal }).catch(() => {});
     }

@@ -11,10 +11,12 @@ export interface Held {
   schema: string;
   cursor: Cursor;
   page: Page;
+  /** How much of it was done. */
+  onEnd(done: 'all' | 'part' | 'nothing'): void;
 }
 
 /** A page whose shard is locked. It ends with the transaction, and gives the connection back. */
-export function createBatch({ client, schema, cursor, page }: Held): SourceBatch {
+export function createBatch({ client, schema, cursor, page, onEnd }: Held): SourceBatch {
   const toPublish = page.rows.filter(({ isBehind }) => !isBehind);
   let ended = false;
 
@@ -39,7 +41,9 @@ export function createBatch({ client, schema, cursor, page }: Held): SourceBatch
         throw new TwiceproofError('TP_COMMIT_WAS_ROLLBACK', `the cursor did not advance: ${tags.join(', ')}`);
       }
       client.release();
+      onEnd(isWhole ? 'all' : done > 0 ? 'part' : 'nothing');
     } catch (error) {
+      onEnd('nothing');
       // Whether it is committed nobody needs to know: what is read again is published again, with the same id.
       client.release(true);
       throw error;
@@ -75,6 +79,7 @@ export function createBatch({ client, schema, cursor, page }: Held): SourceBatch
     advance,
     abandon: async () => {
       end();
+      onEnd('nothing');
       try {
         await client.query('ROLLBACK');
         client.release();

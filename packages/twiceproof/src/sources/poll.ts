@@ -68,6 +68,7 @@ export function createPollSource(options: PollSourceOptions): Source {
   let found: Found | undefined;
   /** When a shard was read last, if that was less than a whole batch: there is no hurry then. */
   const readAt = new Map<number, number>();
+  const heldBack = createHeldBack();
   let watchedAt = performance.now();
 
   async function next({
@@ -80,13 +81,16 @@ export function createPollSource(options: PollSourceOptions): Source {
       await watch();
       const work = await look();
       const mayWait = performance.now() < deadline;
-      const shards = work.shards.filter((shard) => !mayWait || dueInMs(shard) <= 0);
+      const free = work.shards.filter((shard) => heldBack.forMs(shard) <= 0);
+      // Who does not wait takes what there is.
+      const open = free.length > 0 || waitMs > 0 ? free : work.shards;
+      const shards = open.filter((shard) => !mayWait || dueInMs(shard) <= 0);
       const batch = shards.length > 0 ? await take({ ...work, shards }, maxMessages) : undefined;
       if (batch === undefined || batch === 'again' || batch.messages.length < maxMessages) found = undefined;
       if (batch === 'again') continue;
       if (batch || performance.now() >= deadline) return batch;
-      const isEarly = work.shards.length > 0 && shards.length === 0;
-      const pauseMs = isEarly ? Math.min(...work.shards.map(dueInMs)) : pollIntervalMs * (0.75 + Math.random() / 2);
+      const isEarly = free.length > 0 && shards.length === 0;
+      const pauseMs = isEarly ? Math.min(...free.map(dueInMs)) : pollIntervalMs * (0.75 + Math.random() / 2);
       await (options.wakeUps?.wait(pauseMs, signal) ?? delay(pauseMs, undefined, { signal }).catch(() => {}));
     }
     return undefined;
@@ -123,7 +127,8 @@ export function createPollSource(options: PollSourceOptions): Source {
       const page = await pages.take(client, cursor, maxMessages);
       if (page.isLast && page.rows.length > 0 && page.rows.length < maxMessages) readAt.set(cursor.shard, beganAt);
       else readAt.delete(cursor.shard);
-      batch = createBatch({ client, schema, cursor, page });
+      const { shard } = cursor;
+      batch = createBatch({ client, schema, cursor, page, onEnd: (done) => heldBack.ended(shard, done) });
     } catch (error) {
       await giveUp(client, error);
       if (isNameLost(error)) return 'again';
@@ -188,6 +193,29 @@ export function createPollSource(options: PollSourceOptions): Source {
   }
 
   return { name: 'poll', check, next, close: async () => {} };
+}
+
+const shortestPauseMs = 50;
+const longestPauseMs = 5_000;
+
+/**
+ * Shards of which something could not be published. Without this the one that waits would be the one that has waited
+ * longest, and so always the next: nobody else would have his turn.
+ */
+function createHeldBack() {
+  const pauses = new Map<number, { pauseMs: number; untilMs: number }>();
+  return {
+    forMs: (shard: number): number => (pauses.get(shard)?.untilMs ?? 0) - performance.now(),
+    ended: (shard: number, done: 'all' | 'part' | 'nothing'): void => {
+      if (done === 'all') {
+        pauses.delete(shard);
+        return;
+      }
+      const before = done === 'nothing' ? (pauses.get(shard)?.pauseMs ?? 0) : 0;
+      const pauseMs = Math.min(Math.max(shortestPauseMs, 2 * before), longestPauseMs);
+      pauses.set(shard, { pauseMs, untilMs: performance.now() + pauseMs * (0.5 + Math.random()) });
+    },
+  };
 }
 
 /** Of a snapshot, `xmin:xmax:xip,...`: the first transaction id that was not given yet. */

@@ -79,3 +79,25 @@ test('the wait ends with its signal', { timeout: 30_000 }, async () => {
   await waiting;
   await wakeUps.close();
 });
+
+test('a connection that cannot listen is closed, before another one is made', { timeout: 30_000 }, async () => {
+  let [made, closed] = [0, 0];
+  const twice = Promise.withResolvers<void>();
+  const wakeUps = listenForWakeUps({
+    connect: async () => {
+      made += 1;
+      assert.equal(closed, made - 1);
+      if (made === 2) twice.resolve();
+      return {
+        query: async () => Promise.reject(new Error('cannot LISTEN on a standby')),
+        on: () => {},
+        end: async () => {
+          closed += 1;
+        },
+      };
+    },
+  });
+  await twice.promise;
+  await wakeUps.close();
+  assert.equal(closed, made);
+});

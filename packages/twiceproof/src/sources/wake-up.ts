@@ -75,9 +75,12 @@ export function listenForWakeUps(options: { connect(): Promise<ListeningClient>;
       wake.resolve();
       wake = Promise.withResolvers();
     });
-    await client.query(`LISTEN ${channelOf(options.schema)}`);
-    if (!stopping.signal.aborted) await lost.promise;
-    await client.end();
+    try {
+      await client.query(`LISTEN ${channelOf(options.schema)}`);
+      if (!stopping.signal.aborted) await lost.promise;
+    } finally {
+      await client.end();
+    }
   }
 
   const listening = listen();

@@ -97,3 +97,12 @@ test('a topic that was deleted meanwhile is refused, the others are unknown, and
   );
   assert.deepEqual(read(new TwiceproofError('TP_DEADLINE', 'too long'), [['t', 0]]), ['unknown TP_DEADLINE']);
 });
+
+test('who may not even ask for a producer id is not authorized, which is something else than a broker that is away', () => {
+  const initProducerId = 22;
+  const error = new ResponseError(initProducerId, 4, { '/': [31, null] }, {});
+  assert.deepEqual(read(new MultipleErrors('initProducerId failed 1 times.', [error]), [['t', 0]]), [
+    'refused TP_NOT_AUTHORIZED',
+  ]);
+  assert.deepEqual(read(new NetworkError('Connection closed'), [['t', 0]]), ['unknown TP_BROKER_UNREACHABLE']);
+});

@@ -1,6 +1,6 @@
 import { TwiceproofError, type ErrorCode } from '../errors.ts';
 import type { Lane } from '../transport.ts';
-import { saysUnknownTopic, walkErrors } from './kafka-errors.ts';
+import { hasApiId, saysUnknownTopic, walkErrors } from './kafka-errors.ts';
 
 /** What became of one partition's chunk in one round. */
 export type LaneResult =
@@ -67,6 +67,10 @@ function readCode(topic: string, code: number | undefined, cause: unknown): Lane
       return { result: 'refused', error: byBroker('TP_NOT_AUTHORIZED') };
     default:
       if (saysUnknownTopic(cause, topic)) return { result: 'refused', error: byBroker('TP_TOPIC_UNKNOWN') };
+      // An idempotent producer asks for an id first, and may hear there already that it may not write.
+      if (hasApiId(cause, 'CLUSTER_AUTHORIZATION_FAILED')) {
+        return { result: 'refused', error: byBroker('TP_NOT_AUTHORIZED') };
+      }
       if (cause instanceof TwiceproofError) return { result: 'unknown', error: cause };
       return { result: 'unknown', error: byBroker('TP_BROKER_UNREACHABLE') };
   }

@@ -8,7 +8,8 @@ import { topicProblems, topicTimes } from './kafka-topics.ts';
 export type { KafkaTransportOptions } from './kafka-client.ts';
 
 const defaults = {
-  publishDeadlineMs: 15_000,
+  // Below that of the relay, so that it hears which of a batch were acknowledged, and does not give up all of it.
+  publishDeadlineMs: 13_500,
   maxRecordBytes: 1_048_588,
 };
 

@@ -1,0 +1,88 @@
+/** `npm run gallery`: the recipes that people publish, under the same chaos as ours, and the judge's verdict on each. */
+import { randomInt } from 'node:crypto';
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpus, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { checkout, stateDirectory } from '@twiceproof/infra/directories';
+import { EXIT, main, Refusal, type Context, type FlagSpecs } from '@twiceproof/program';
+import { entries } from './entries.ts';
+import { pageOf, type GalleryResult } from './page.ts';
+import { tryEntry, type Judged } from './trial.ts';
+
+const flags = {
+  seed: { type: 'integer', min: 0, max: 4_294_967_295, help: 'otherwise a random one, which is printed' },
+  list: { type: 'boolean', help: 'names and recipes; nothing is run' },
+  page: { type: 'boolean', help: 'makes docs/gallery.md of the result file; nothing is run' },
+  out: { type: 'string', help: 'directory for result.json; lab/results/gallery unless recipes are named' },
+} as const satisfies FlagSpecs;
+
+const resultFolder = join(checkout, 'lab/results/gallery');
+
+await main({
+  name: 'gallery',
+  summary: `Puts each recipe, or only the named ones, in the place of our own program, under seeded chaos, and has the
+reconciler judge it. About a minute and a half for each. Exits with 1 when a verdict is not the expected one.`,
+  words: '[name ...]',
+  flags,
+  run: async (context) => {
+    const unknown = context.words.filter((word) => !entries.some(({ name }) => name === word));
+    if (unknown.length > 0) {
+      throw new Refusal(`There is no recipe ${unknown.join(', ')}.`, 'See: npm run gallery -- --list', EXIT.usage);
+    }
+    if (context.flags.list) return list(context);
+    return context.flags.page ? makePage(context) : tryAll(context);
+  },
+});
+
+function list({ output }: Context<typeof flags>): number {
+  for (const { name, room, recipe } of entries) output.say(`${room.padEnd(6)} ${name.padEnd(22)} ${recipe}`);
+  output.emit({ entries: entries.map(({ name }) => name) });
+  return EXIT.ok;
+}
+
+function makePage({ output }: Context<typeof flags>): number {
+  const result = JSON.parse(readFileSync(join(resultFolder, 'result.json'), 'utf8')) as GalleryResult;
+  writeFileSync(join(checkout, 'docs/gallery.md'), pageOf(entries, result));
+  output.say('docs/gallery.md is made.');
+  return EXIT.ok;
+}
+
+async function tryAll({ flags: given, words, output, signal }: Context<typeof flags>): Promise<number> {
+  const chosen = entries.filter(({ name }) => words.length === 0 || words.includes(name));
+  const seed = given.seed ?? randomInt(2 ** 32);
+  const startedAt = new Date().toISOString();
+  const work = join(stateDirectory(), 'gallery', startedAt.replaceAll(/[:.]/g, '-'));
+  output.progress(`gallery: ${chosen.length} recipes, seed ${seed}`);
+  const judged: Judged[] = [];
+  for (const [n, entry] of chosen.entries()) {
+    output.progress(`gallery: ${n + 1} of ${chosen.length}: ${entry.name} ...`);
+    const one = await tryEntry(entry, { seed, out: join(work, entry.name), signal, progress: () => {} });
+    judged.push(one);
+    const found = Object.entries(one.deltas).map(([delta, count]) => `${count} ${delta}`);
+    output.emit({ judged: one });
+    output.say(
+      `${one.ok ? 'ok    ' : 'FAILED'}  ${one.name.padEnd(22)} ${one.verdict.padEnd(9)} ${found.join(', ') || 'nothing'} of ${one.orders} orders, ${one.tookS} s`,
+    );
+    for (const reason of one.ok ? [] : one.reasons) output.say(`        ${reason}`);
+  }
+  const folder = given.out ?? (words.length === 0 ? resultFolder : undefined);
+  const command = ['npm run gallery --', ...words, `--seed ${seed}`].join(' ');
+  const result: GalleryResult = { command, seed, startedAt, commit: commitOf(), environment: environment(), judged };
+  if (folder !== undefined) {
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(join(folder, 'result.json'), `${JSON.stringify(result, undefined, 2)}\n`);
+  }
+  const failed = judged.filter(({ ok }) => !ok).length;
+  output.say(`gallery: ${judged.length - failed} of ${judged.length} as expected, seed ${seed}`);
+  return failed === 0 ? EXIT.ok : EXIT.failed;
+}
+
+function commitOf(): string {
+  if (!existsSync(join(checkout, '.git'))) return 'unknown';
+  return execFileSync('git', ['rev-parse', 'HEAD'], { cwd: checkout, encoding: 'utf8' }).trim();
+}
+
+function environment(): Record<string, unknown> {
+  return { node: process.version, cpu: cpus()[0]?.model, cores: cpus().length, memoryGB: totalmem() / 2 ** 30 };
+}

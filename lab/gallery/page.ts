@@ -1,0 +1,40 @@
+/** The page of the docs, made from the result file. */
+import type { Entry } from './entries.ts';
+import type { Judged } from './trial.ts';
+
+export interface GalleryResult {
+  command: string;
+  seed: number;
+  startedAt: string;
+  commit: string;
+  environment: Record<string, unknown>;
+  judged: readonly Judged[];
+}
+
+export function pageOf(entries: readonly Entry[], result: GalleryResult): string {
+  const { command, seed, startedAt, commit, judged } = result;
+  const rows = entries.flatMap((entry) => {
+    const one = judged.find(({ name }) => name === entry.name);
+    return one ? [rowOf(entry, one)] : [];
+  });
+  return [
+    '# The gallery',
+    '',
+    'Recipes that people publish, each as a small program in the place of ours ([lab/gallery](../lab/gallery/README.md)), under the same seeded chaos, with the verdict of the reconciler. Nothing else judges them.',
+    '',
+    `Made by \`${command}\` (seed ${seed}, ${startedAt.slice(0, 10)}, commit ${commit.slice(0, 7)}) from [its result](../lab/results/gallery/result.json).`,
+    '',
+    '| recipe | verdict | what the judge found | of orders |',
+    '| --- | --- | --- | --- |',
+    ...rows,
+    '',
+    '## Why each breaks',
+    '',
+    ...entries.flatMap(({ name, room, recipe, why }) => [`**${name}** (${room}: ${recipe}). ${why}`, '']),
+  ].join('\n');
+}
+
+function rowOf({ room, recipe }: Entry, { verdict, deltas, orders, name }: Judged): string {
+  const found = Object.entries(deltas).map(([delta, count]) => `${count} ${delta}`);
+  return `| ${room}: ${name}, ${recipe} | ${verdict} | ${found.join(', ') || 'nothing'} | ${orders} |`;
+}

@@ -1,0 +1,69 @@
+/** One recipe in the place of our own program, under the chaos that ours is under, and what the judge says of it. */
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { drawSchedule } from '../chaos/system/schedule.ts';
+import { besiege } from '../chaos/system/siege.ts';
+import type { Entry } from './entries.ts';
+
+export interface Judged {
+  name: string;
+  room: Entry['room'];
+  expects: Entry['expects'];
+  verdict: 'clean' | 'violated' | 'undecided';
+  /** Whether that is what was expected. */
+  ok: boolean;
+  /** Those that are not zero. */
+  deltas: Record<string, number>;
+  orders: number;
+  /** What struck, and how often. */
+  faults: Record<string, number>;
+  tookS: number;
+  reasons: string[];
+}
+
+/** Deltas that mean that something is broken; what is held waits for a person and is not lost. */
+const seconds = 42;
+const rate = 200;
+const patience = { settleS: 15, drainMs: 10_000 };
+
+export async function tryEntry(
+  entry: Entry,
+  { seed, out, signal, progress }: { seed: number; out: string; signal: AbortSignal; progress(text: string): void },
+): Promise<Judged> {
+  const { name, room, expects, substitutes, points } = entry;
+  const began = performance.now();
+  mkdirSync(out, { recursive: true });
+  const config = join(out, 'recon-config.json');
+  const missing = {
+    ...(substitutes.payments && { inbox: null, held: null }),
+    ...(substitutes.orders && { claims: null }),
+  };
+  writeFileSync(config, `${JSON.stringify(missing)}\n`);
+  const schedule = drawSchedule({ seed, seconds, rate, uniqueCharge: false, minOrders: 0, aim: points });
+  const report = await besiege({
+    schedule,
+    accused: { substitutes, config },
+    patience,
+    out,
+    signal,
+    progress,
+    onPhase: () => {},
+    onFault: () => {},
+  });
+  rmSync(join(out, 'ledger.tsv'), { force: true });
+  const counted = Object.entries(report.recon.deltas).filter(([, { count }]) => count > 0);
+  return {
+    name,
+    room,
+    expects,
+    verdict: report.verdict,
+    ok: report.verdict === expects,
+    deltas: Object.fromEntries(counted.map(([delta, { count }]) => [delta, count])),
+    orders: report.recon.counts['orders'] ?? 0,
+    faults: Object.fromEntries(
+      Object.entries(report.faults).flatMap(([kind, { fired }]) => (fired > 0 ? [[kind, fired]] : [])),
+    ),
+    tookS: Math.round((performance.now() - began) / 1_000),
+    reasons: report.recon.reasons,
+  };
+}

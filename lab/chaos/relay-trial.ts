@@ -48,13 +48,16 @@ export async function relayTrial(
   };
   try {
     const strike = await arm(stage);
+    // A fault that strikes while nobody writes shows nothing.
+    const over = new AbortController();
     const writing = write({
       database: world.database,
       topicOf: (aggregate) => topicOf?.(aggregate, stage) ?? topic,
       aggregates: stage.aggregates,
       transactions,
+      until: over.signal,
     });
-    await Promise.all([writing, strike()]);
+    await Promise.all([writing, strike().finally(() => over.abort())]);
     const verdict = await judge(world, [topic, ...moreTopics]);
     assert.ok(verdict.messages > 0);
     return verdict;

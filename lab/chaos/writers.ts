@@ -11,9 +11,10 @@ export interface Writing {
   /** By aggregate. */
   topicOf(aggregate: string): string;
   aggregates: readonly string[];
+  /** At least. */
   transactions: number;
-  /** Until then they go on, however many transactions it takes. */
-  until?: AbortSignal;
+  /** And until then, however many transactions it takes. */
+  until: AbortSignal;
 }
 
 type Kind = (client: pg.PoolClient, writing: Writing, n: number) => Promise<void>;
@@ -51,7 +52,7 @@ const writersAtOnce = 8;
 /** Answers when all have ended. A database that goes away meanwhile is waited for. */
 export async function write(writing: Writing): Promise<void> {
   let begun = 0;
-  const goesOn = (): boolean => (writing.until ? !writing.until.aborted : begun < writing.transactions);
+  const goesOn = (): boolean => begun < writing.transactions || !writing.until.aborted;
   const one = async (): Promise<void> => {
     while (goesOn()) {
       const n = (begun += 1);

@@ -120,14 +120,19 @@ async function oneByOne(
   const done = new Map<number, Message>();
   let settledAt = performance.now();
   for await (const message of stream) {
-    if (settle === 'before') await message.commit();
+    if (settle === 'before') await tell(message);
     await handle(deliveryOf(message));
     done.set(message.partition, message);
     if (settle === 'before' || performance.now() - settledAt < settleEveryMs) continue;
     settledAt = performance.now();
-    for (const last of done.values()) await last.commit();
+    for (const last of done.values()) await tell(last);
     done.clear();
   }
+}
+
+/** A commit that fails means that the message comes again. */
+async function tell(message: Message): Promise<void> {
+  await Promise.resolve(message.commit()).catch(() => {});
 }
 
 async function sideBySide(
@@ -141,7 +146,7 @@ async function sideBySide(
       await handle(deliveryOf(message));
       if (message.offset <= (highest.get(message.partition) ?? -1n)) return;
       highest.set(message.partition, message.offset);
-      await message.commit();
+      await tell(message);
     })();
     underWay.add(work);
     work.then(

@@ -21,10 +21,10 @@ export interface Judged {
   reasons: string[];
 }
 
-/** Deltas that mean that something is broken; what is held waits for a person and is not lost. */
-const seconds = 42;
+const seconds = 40;
 const rate = 200;
-const patience = { settleS: 15, drainMs: 10_000 };
+/** What is only slow is not lost: it is waited for as long as anything moves, and longer than a group's session lasts. */
+const patience = { settleS: 15, drainMs: 45_000, stalledMs: 12_000 };
 
 export async function tryEntry(
   entry: Entry,

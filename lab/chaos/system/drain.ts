@@ -12,15 +12,25 @@ export interface Drained {
 
 const lookEveryMs = 500;
 
-/** `isHeld`: whether the consumer keeps messages aside. */
+export interface DrainOptions {
+  timeoutMs: number;
+  /** It is given up earlier if nothing more was done for so long. */
+  stalledMs: number;
+  /** Whether the consumer keeps messages aside. */
+  isHeld: boolean;
+  signal: AbortSignal;
+}
+
 export async function untilDrained(
   urls: DatabaseUrls,
-  { timeoutMs, isHeld, signal }: { timeoutMs: number; isHeld: boolean; signal: AbortSignal },
+  { timeoutMs, stalledMs, isHeld, signal }: DrainOptions,
 ): Promise<Drained> {
   const deadline = performance.now() + timeoutMs;
   const orders = new pg.Client(urls.orders);
   const payments = new pg.Client(urls.payments);
   await Promise.all([orders.connect(), payments.connect()]);
+  let before = -1;
+  let movedAt = performance.now();
   try {
     for (;;) {
       const [written, done] = await Promise.all([
@@ -31,7 +41,11 @@ export async function untilDrained(
         ),
       ]);
       const isDrained = done >= written;
-      if (isDrained || signal.aborted || performance.now() > deadline) return { isDrained, written, done };
+      const now = performance.now();
+      if (done !== before) movedAt = now;
+      before = done;
+      const isOver = signal.aborted || now > deadline || now - movedAt > stalledMs;
+      if (isDrained || isOver) return { isDrained, written, done };
       await delay(lookEveryMs);
     }
   } finally {

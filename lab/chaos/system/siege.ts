@@ -27,7 +27,7 @@ export interface SiegeOptions {
   /** Defaults to nobody: it is our own that is tried. */
   accused?: Accused;
   /** How long keys without an answer are asked for, and how long all that was written may take to have its effect. */
-  patience?: { settleS: number; drainMs: number };
+  patience?: { settleS: number; drainMs: number; stalledMs: number };
   /** A new directory for all that the run leaves. */
   out: string;
   signal: AbortSignal;
@@ -40,7 +40,7 @@ export const phases = ['boot', 'faults', 'heal', 'settle', 'drain', 'read'] as c
 export type Phase = (typeof phases)[number];
 
 const upWithinMs = 90_000;
-const usualPatience = { settleS: 60, drainMs: 60_000 };
+const usualPatience = { settleS: 60, drainMs: 60_000, stalledMs: 60_000 };
 const sampleEveryMs = 1_000;
 
 export async function besiege(options: SiegeOptions): Promise<Report> {
@@ -88,6 +88,7 @@ async function goThrough(options: SiegeOptions, run: Run, made: AsyncDisposableS
   const drained = await phase('drain', async () =>
     untilDrained(system.databases, {
       timeoutMs: patience.drainMs,
+      stalledMs: patience.stalledMs,
       isHeld: !accused?.substitutes.payments,
       signal,
     }),

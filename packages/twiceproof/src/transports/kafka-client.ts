@@ -13,7 +13,8 @@ export interface KafkaTransportOptions {
   sasl?: BaseOptions['sasl'];
   /**
    * A publish answers within this time, whatever the brokers do. Raise it only together with the
-   * relay's idle-in-transaction timeout, which must be longer. Defaults to 15,000.
+   * relay's idle-in-transaction timeout, which must be longer. Defaults to 13,500, a little less than the relay waits for
+   * any transport: it then hears which of a batch were acknowledged.
    */
   publishDeadlineMs?: number;
   /**

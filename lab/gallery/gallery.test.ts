@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { entries } from './entries.ts';
+import { pageOf } from './page.ts';
+import type { Judged } from './trial.ts';
+
+const recipes = join(import.meta.dirname, 'recipes');
+
+test('every recipe is in the list, under its own name, with points that it has', () => {
+  const files = readdirSync(recipes).map((file) => `lab/gallery/recipes/${file}`);
+  const used = new Set(entries.flatMap(({ substitutes }) => Object.values(substitutes)));
+  assert.deepEqual([...used].toSorted(), files.toSorted());
+  assert.equal(new Set(entries.map(({ name }) => name)).size, entries.length);
+  for (const { substitutes, points } of entries) {
+    for (const [kind, named] of Object.entries(points)) {
+      const script = substitutes[kind as keyof typeof substitutes];
+      assert.ok(script, `${kind} is substituted`);
+      const text = readFileSync(join(import.meta.dirname, '../..', script), 'utf8');
+      for (const point of named) assert.ok(text.includes(`'${point}'`), `${script} has ${point}`);
+    }
+  }
+});
+
+test('at least twenty ways are wrong, over all three rooms, and each says in three sentences why', () => {
+  const wrong = entries.filter(({ expects }) => expects === 'violated');
+  assert.ok(wrong.length >= 20);
+  assert.deepEqual(new Set(wrong.map(({ room }) => room)), new Set(['edge', 'relay', 'inbox']));
+  for (const { name, why } of wrong) assert.equal(why.match(/[^.]+\./g)?.length, 3, name);
+});
+
+test('the page has a row for each that was judged, with what was found', () => {
+  const judged: Judged = {
+    name: 'mark-last',
+    room: 'inbox',
+    expects: 'violated',
+    verdict: 'violated',
+    ok: true,
+    deltas: { doubled: 3 },
+    orders: 4_000,
+    faults: { kill: 2 },
+    tookS: 80,
+    reasons: [],
+  };
+  const about = {
+    command: 'npm run gallery',
+    seed: 1,
+    startedAt: '2026-01-01T00:00:00Z',
+    commit: 'abcdef012',
+    environment: {},
+  };
+  const page = pageOf(entries, { ...about, judged: [judged] });
+  const rows = page.split('\n').filter((line) => /^\| (edge|relay|inbox): /.test(line));
+  assert.deepEqual(rows, ['| inbox: mark-last, work, commit, then mark the id | violated | 3 doubled | 4000 |']);
+});

@@ -55,6 +55,8 @@ const tables = `
 
 /** How many are under way at once, where the order does not matter to the recipe. */
 const workers = 16;
+/** A group without a member is given to others after 6 s. */
+const silenceMs = 9_000;
 /** So many messages later a message comes again that was chosen to. */
 const laterBy = 200;
 
@@ -83,7 +85,8 @@ async function consume(
     rebalanceTimeout: 10_000,
     heartbeatInterval: 1_500,
   });
-  consumer.on('error', () => {});
+  // A consumer of this client that has lost its group says so, and comes to no more messages: another process does.
+  for (const event of ['error', 'consumer:heartbeat:stalled'] as const) consumer.on(event, crash);
   const assigned = (): void => {
     point('consumer:assigned').catch(() => {});
   };
@@ -99,7 +102,13 @@ async function consume(
   });
   output.ready({ pid: process.pid });
   const again = createRedelivery(Number(given['dup-rate']), given.seed);
+  // Under load something comes all the time; who hears nothing has been forgotten.
+  let heardAt = performance.now();
+  setInterval(() => {
+    if (performance.now() - heardAt > silenceMs) crash();
+  }, 1_000).unref();
   const handle = async (delivery: Delivery): Promise<void> => {
+    heardAt = performance.now();
     await Promise.all(again(delivery).map(async (each) => recipe.handle(each, hands)));
   };
   try {
@@ -130,9 +139,13 @@ async function oneByOne(
   }
 }
 
-/** A commit that fails means that the message comes again. */
+/** Who may not commit any more is no member of the group any more. */
 async function tell(message: Message): Promise<void> {
-  await Promise.resolve(message.commit()).catch(() => {});
+  await Promise.resolve(message.commit()).catch(crash);
+}
+
+function crash(): never {
+  process.exit(1);
 }
 
 async function sideBySide(

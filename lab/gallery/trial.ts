@@ -24,7 +24,7 @@ export interface Judged {
 const seconds = 40;
 const rate = 200;
 /** What is only slow is not lost: it is waited for as long as anything moves, and longer than a group's session lasts. */
-const patience = { settleS: 15, drainMs: 45_000, stalledMs: 12_000 };
+const patience = { settleS: 15, drainMs: 45_000, stalledMs: 20_000 };
 
 export async function tryEntry(
   entry: Entry,

@@ -55,7 +55,7 @@ export function createHttpServer({ operations, database, observe }: HttpOptions)
   return server;
 }
 
-/** Not by a router: there are three routes, and a framework around them costs as much as all that we do ourselves. */
+/** Not by a router: there are three routes, and each request would pay for it (decision 14). */
 function routeOf({ method, url = '' }: IncomingMessage): 'create' | 'setStatus' | 'read' | 'nothing' {
   if (method === 'POST' && url === '/orders') return 'create';
   const [root, orders, id, status, more] = segmentsOf(url);

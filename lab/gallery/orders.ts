@@ -2,12 +2,13 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
-import { ProduceAcks, Producer } from '@platformatic/kafka';
+import { ProduceAcks } from '@platformatic/kafka';
 import type pg from 'pg';
 import { EXIT, main, type Context, type FlagSpecs } from '@twiceproof/program';
 import { toMessage } from '../baselines/producer.ts';
 import { inTransaction, openDatabase, type Database } from './database.ts';
 import { openPoints, type Point } from './point.ts';
+import { openProducer } from './producer.ts';
 
 export interface Asked {
   tenant: string;
@@ -70,17 +71,7 @@ export async function runOrders(recipe: OrdersRecipe): Promise<void> {
 
 async function serve(recipe: OrdersRecipe, { flags: given, output, signal }: Context<typeof flags>): Promise<number> {
   const pool = await openDatabase(given['database-url'], `${tables}\n${recipe.tables ?? ''}`);
-  const producer = new Producer({
-    clientId: recipe.name,
-    bootstrapBrokers: (given.brokers ?? '').split(','),
-    connectTimeout: 3_000,
-    timeout: 10_000,
-    requestTimeout: 12_000,
-    retries: 10,
-    retryDelay: 250,
-    autocreateTopics: false,
-  });
-  producer.on('error', () => {});
+  const producer = openProducer(recipe.name, given.brokers);
   const hands: OrdersHands = {
     pool,
     point: openPoints(process.env['TWICEPROOF_POINTS']),

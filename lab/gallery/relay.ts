@@ -1,11 +1,12 @@
 /** A relay, but for how it finds and remembers what it has published: that is the recipe. It reads our own outbox. */
 import { setTimeout as delay } from 'node:timers/promises';
-import { ProduceAcks, Producer } from '@platformatic/kafka';
+import { ProduceAcks } from '@platformatic/kafka';
 import pg from 'pg';
 import { EXIT, main, type Context, type FlagSpecs } from '@twiceproof/program';
 import { toMessage } from '../baselines/producer.ts';
 import { inTransaction, openDatabase, type Database } from './database.ts';
 import { openPoints, type Point } from './point.ts';
+import { openProducer } from './producer.ts';
 
 export interface Row {
   id: string;
@@ -64,17 +65,7 @@ export async function runRelay(recipe: RelayRecipe): Promise<void> {
 
 async function publish(recipe: RelayRecipe, { flags: given, output, signal }: Context<typeof flags>): Promise<number> {
   const pool = await openDatabase(given['database-url'], recipe.tables ?? 'SELECT 1');
-  const producer = new Producer({
-    clientId: recipe.name,
-    bootstrapBrokers: (given.brokers ?? '').split(','),
-    connectTimeout: 3_000,
-    timeout: 10_000,
-    requestTimeout: 12_000,
-    retries: 10,
-    retryDelay: 250,
-    autocreateTopics: false,
-  });
-  producer.on('error', () => {});
+  const producer = openProducer(recipe.name, given.brokers);
   const hands: RelayHands = {
     pool,
     point: openPoints(process.env['TWICEPROOF_POINTS']),

@@ -1,6 +1,6 @@
 /**
  * A list as Postgres reads an array, or undefined where it has an element whose text we do not know. The client would
- * write the same by itself, element by element in growing strings: that was a fifth of what a batch allocated.
+ * write the same by itself, element by element in growing strings, which cost more garbage than anything else in a batch.
  */
 export function arrayText(list: readonly unknown[]): string | undefined {
   const parts: string[] = [];

@@ -8,6 +8,7 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, globSync, statSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { spawnSync } from 'node:child_process';
+import { stateDirectory } from '@twiceproof/infra/directories';
 import { startServers, type Servers } from '@twiceproof/infra/servers';
 import { removeTestDatabases } from '@twiceproof/infra/testing';
 import { beginRun } from '@twiceproof/infra/run';
@@ -93,7 +94,9 @@ async function runOnServers(
 ): Promise<FileResult[]> {
   const of = (...kinds: string[]): string[] => files.filter((file) => kinds.includes(needs(file)));
   const options = { root, progress, signal };
-  const results = await runFiles(of('nothing'), { ...options, concurrency: 2, env: {} });
+  // Hundreds of processes compile the same files: that is a third of what it takes to start one.
+  const base = { NODE_COMPILE_CACHE: join(stateDirectory(), 'compile-cache') };
+  const results = await runFiles(of('nothing'), { ...options, concurrency: 2, env: base });
   if (of('pg', 'kafka').length > 0 && !signal.aborted) {
     const run = await beginRun('test');
     const scope = randomBytes(4).toString('hex');
@@ -110,6 +113,7 @@ async function runOnServers(
       });
       progress(`testing on ${servers.descriptions.postgres} and ${servers.descriptions.kafka}`);
       const env = {
+        ...base,
         DATABASE_URL: servers.databaseUrl,
         KAFKA_BROKERS: servers.kafkaBrokers,
         TWICEPROOF_TEST_SCOPE: scope,
@@ -122,6 +126,6 @@ async function runOnServers(
       await run.end();
     }
   }
-  results.push(...(await runFiles(of('chaos'), { ...options, concurrency: 1, env: {} })));
+  results.push(...(await runFiles(of('chaos'), { ...options, concurrency: 1, env: base })));
   return results;
 }

@@ -60,6 +60,8 @@ function ownEnvironment(): NodeJS.ProcessEnv {
 export interface Orders {
   pid: number;
   url: string;
+  /** Where its metrics are. */
+  admin: string;
   stop(): Promise<void>;
 }
 
@@ -69,7 +71,7 @@ export async function startOrders(databaseUrl: string, args: readonly string[]):
     ['--port=0', '--grpc-port=0', '--admin-port=0', '--grace-ms=2000', ...args],
     { env: { DATABASE_URL: databaseUrl } },
   );
-  return { pid: child.pid, url: String(ready['http']), stop: child.stop };
+  return { pid: child.pid, url: String(ready['http']), admin: String(ready['admin']), stop: child.stop };
 }
 
 /** A program that has said that it is ready; what it says later is for `onLine`. */

@@ -13,6 +13,9 @@ import { benchKeys } from './inbox/keys-command.ts';
 import { relayTargets } from './relay/bars.ts';
 import { benchRelay } from './relay/bench.ts';
 import { caseNames as relayCaseNames, scales as relayScales } from './relay/cases.ts';
+import { systemTargets } from './system/bars.ts';
+import { benchSystem } from './system/bench.ts';
+import { scales as systemScales } from './system/cases.ts';
 
 const flags = {
   quick: { type: 'boolean', help: 'a tenth of the rows and shorter runs; under 5 minutes in all' },
@@ -39,6 +42,7 @@ await main({
     edge: 'idempotency at the edge: throughput, latency, CPU, hot keys',
     relay: 'from the outbox to Kafka: throughput, latency, CPU, lag, beside a ceiling, a baseline and a peer',
     inbox: 'from Kafka to charges: throughput, CPU, the dedup store, its expiry, latency, beside the textbook',
+    system: 'everything at once, from a request to its charge: latency, CPU of each process, lag, the highest rate',
     'inbox-keys': 'the dedup store at --keys, in a directory that is kept: a fill that was broken off goes on',
   },
   flags,
@@ -67,6 +71,10 @@ async function bench({ command: name, flags: given, output, signal }: Context<ty
   if (name === 'relay') {
     const only = given.only === undefined ? relayCaseNames : casesFrom(given.only, relayCaseNames);
     return benchRelay({ ...call, scale: relayScales[size], only, targets: relayTargets }, output, signal);
+  }
+  if (name === 'system') {
+    if (given.only !== undefined) throw new Refusal('The whole system has no parts.', 'Leave --only out.', EXIT.usage);
+    return benchSystem({ ...call, scale: systemScales[size], targets: systemTargets }, output, signal);
   }
   const only = given.only === undefined ? scales[size].cases : casesFrom(given.only, caseNames);
   return benchEdge({ ...call, scale: scales[size], only, targets }, output, signal);

@@ -39,6 +39,7 @@ test('the page has a row for each that was judged, with what was found', () => {
     ok: true,
     deltas: { doubled: 3 },
     orders: 4_000,
+    first: { delta: 'doubled', orders: 17, nextFault: 'kill broker-1' },
     faults: { kill: 2 },
     tookS: 80,
     reasons: [],
@@ -52,5 +53,7 @@ test('the page has a row for each that was judged, with what was found', () => {
   };
   const page = pageOf(entries, { ...about, judged: [judged] });
   const rows = page.split('\n').filter((line) => /^\| (edge|relay|inbox): /.test(line));
-  assert.deepEqual(rows, ['| inbox: mark-last, work, commit, then mark the id | violated | 3 doubled | 4000 |']);
+  assert.deepEqual(rows, [
+    '| inbox: mark-last, work, commit, then mark the id | violated | 3 doubled | 4000 | after 17 orders | kill broker-1 |',
+  ]);
 });

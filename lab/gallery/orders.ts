@@ -80,7 +80,7 @@ async function serve(recipe: OrdersRecipe, { flags: given, output, signal }: Con
     publish: async ({ id, orderId: key, type, payload }) => {
       const event = { topic: 'order.events', key, id, type, value: Buffer.from(payload), headers: {} };
       const createdAt = new Date().toISOString();
-      await producer.send({ messages: [toMessage({ ...event, createdAt })], acks: ProduceAcks.ALL });
+      await producer.send([toMessage({ ...event, createdAt })], ProduceAcks.ALL);
     },
   };
   const server = createServer((request, response) => {

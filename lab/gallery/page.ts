@@ -24,9 +24,11 @@ export function pageOf(entries: readonly Entry[], result: GalleryResult): string
     '',
     `Made by \`${command}\` (seed ${seed}, ${startedAt.slice(0, 10)}, commit ${commit.slice(0, 7)}) from [its result](../lab/results/gallery/result.json).`,
     '',
-    '| recipe | verdict | what the judge found | of orders |',
-    '| --- | --- | --- | --- |',
+    '| recipe | verdict | what the judge found | of orders | first wrong | the fault that struck next |',
+    '| --- | --- | --- | --- | --- | --- |',
     ...rows,
+    '',
+    'First wrong: how many orders had been written when the first thing that went wrong was asked for. The fault after it is often, and not always, what broke it: some recipes need none.',
     '',
     '## Why each breaks',
     '',
@@ -34,7 +36,8 @@ export function pageOf(entries: readonly Entry[], result: GalleryResult): string
   ].join('\n');
 }
 
-function rowOf({ room, recipe }: Entry, { verdict, deltas, orders, name }: Judged): string {
+function rowOf({ room, recipe }: Entry, { verdict, deltas, orders, name, first }: Judged): string {
   const found = Object.entries(deltas).map(([delta, count]) => `${count} ${delta}`);
-  return `| ${room}: ${name}, ${recipe} | ${verdict} | ${found.join(', ') || 'nothing'} | ${orders} |`;
+  const begun = first ? `after ${first.orders} orders | ${first.nextFault ?? 'none'}` : '|';
+  return `| ${room}: ${name}, ${recipe} | ${verdict} | ${found.join(', ') || 'nothing'} | ${orders} | ${begun} |`;
 }

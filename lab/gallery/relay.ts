@@ -82,7 +82,7 @@ async function publish(recipe: RelayRecipe, { flags: given, output, signal }: Co
           headers: row.headers ?? {},
         }),
       );
-      await producer.send({ messages, acks: options?.acks === 'none' ? ProduceAcks.NO_RESPONSE : ProduceAcks.ALL });
+      await producer.send(messages, options?.acks === 'none' ? ProduceAcks.NO_RESPONSE : ProduceAcks.ALL);
     },
     listen: async (heard) => {
       const client = new pg.Client({ connectionString: given['database-url'] });

@@ -23,6 +23,7 @@ const flags = {
     help: 'for a system that runs: what is younger is not judged as lost; by default everything is judged',
   },
   'timeout-s': { type: 'integer', default: 3_600, min: 1, max: 86_400, help: 'after which it could not decide' },
+  ids: { type: 'integer', default: 20, min: 0, max: 1_000_000, help: 'how many of each delta are named' },
   out: { type: 'string', help: 'directory for verdict.json' },
   'admin-port': { type: 'integer', min: 0, max: 65_535, help: '/metrics while it runs; 0 for a free one' },
 } as const satisfies FlagSpecs;
@@ -78,6 +79,7 @@ async function optionsFrom(given: Context<typeof flags>['flags'], signal: AbortS
     brokers: given.brokers!,
     topics: namesIn(given.topics),
     tenant: given.tenant,
+    idsShown: given.ids,
     config,
     horizonMs: horizonS === undefined ? undefined : horizonS * 1_000,
     signal: AbortSignal.any([signal, AbortSignal.timeout(given['timeout-s'] * 1_000)]),

@@ -38,6 +38,8 @@ export interface ReconOptions {
   topics: readonly string[];
   /** Whose orders they must be. Defaults to what each ledger says. */
   tenant?: string | undefined;
+  /** How many of each delta are named. Defaults to 20. */
+  idsShown?: number;
   config: Config;
   /** What is younger is not judged as lost. Defaults to judging everything. */
   horizonMs?: number | undefined;
@@ -68,7 +70,7 @@ export interface Report {
   tookMs: number;
 }
 
-const idsShown = 20;
+const usualIds = 20;
 
 /** Never throws: what it cannot read, it cannot decide. */
 export async function reconcile(options: ReconOptions): Promise<Report> {
@@ -122,7 +124,9 @@ async function judge(sessions: Sessions, options: ReconOptions, report: Report):
   report.counts['notJudged'] = await notJudged(session, circumstances);
   const selects = invariants(circumstances);
   for (const delta of deltas) {
-    report.deltas[delta] = await reading.step(`comparing (${delta})`, async () => violations(session, selects[delta]));
+    report.deltas[delta] = await reading.step(`comparing (${delta})`, async () =>
+      violations(session, selects[delta], options.idsShown ?? usualIds),
+    );
   }
 }
 
@@ -228,7 +232,7 @@ async function notJudged(session: pg.Client, { cutoffMs, toldCutoffMs }: Circums
 }
 
 /** An id that breaks several invariants of one kind counts once. */
-async function violations(session: pg.Client, selects: readonly string[]): Promise<Found> {
+async function violations(session: pg.Client, selects: readonly string[], idsShown: number): Promise<Found> {
   if (selects.length === 0) return { count: 0, ids: [] };
   const { rows } = await session.query<Found>(
     `WITH found (id) AS MATERIALIZED (SELECT DISTINCT * FROM (${selects.join(' UNION ALL ')}) AS all_of_them)

@@ -114,6 +114,7 @@ export const rooms: readonly Room[] = [
     at: 'lab/gallery/',
     mayImport: [
       'lab/chaos',
+      'lab/supervisor',
       'lab/system',
       'lab/baselines',
       'node:*',

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { bucketsOf, percentileBetween } from './metrics.ts';
+import { bucketsOf, counterOf, percentileBetween } from './metrics.ts';
 
 function text(...counts: number[]): string {
   const bounds = ['0.01', '0.02', '0.05', '+Inf'];
@@ -26,4 +26,11 @@ test('a reading before the first message is empty, and what is above all bounds 
   const nothing = bucketsOf('', 'age_seconds');
   assert.equal(percentileBetween(nothing, bucketsOf(text(0, 0, 0, 10), 'age_seconds'), 0.5), 0.05);
   assert.equal(percentileBetween(nothing, nothing, 0.5), undefined);
+});
+
+test('a counter is added up over its labels', () => {
+  const page =
+    'keys_total{operation="a",result="miss"} 5\nkeys_total{operation="b",result="miss"} 7\nkeys_total{operation="a",result="hit"} 9\nkeys_total_other{result="miss"} 1\n';
+  assert.equal(counterOf(page, 'keys_total', 'result="miss"'), 12);
+  assert.equal(counterOf('', 'keys_total', 'result="miss"'), 0);
 });

@@ -24,3 +24,11 @@ export function percentileBetween(before: Buckets, after: Buckets, share: number
   if (!Number.isFinite(high)) return low;
   return low + ((high - low) * (wanted - below)) / Math.max(1, counts[at]! - below);
 }
+
+/** The sum of a counter over those of its labels that hold this text. */
+export function counterOf(text: string, name: string, label: string): number {
+  const pattern = new RegExp(`^${name}\\{([^}]*)\\} (\\d+)$`, 'gm');
+  return [...text.matchAll(pattern)]
+    .filter(([, labels = '']) => labels.includes(label))
+    .reduce((sum, [, , count]) => sum + Number(count), 0);
+}

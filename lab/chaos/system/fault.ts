@@ -17,6 +17,8 @@ export interface Kill extends Timed {
   kind: 'kill';
   role: string;
   position?: Position;
+  /** How long its position is waited for; a few seconds unless told. */
+  withinMs?: number;
 }
 
 /** SIGSTOP for so long, then SIGCONT. */

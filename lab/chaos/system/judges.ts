@@ -57,10 +57,10 @@ export function startLoad(
   return { child, ready: Promise.race([ready.promise, failed]) };
 }
 
-/** `config` is a file that says which tables are read; without one, our own. */
+/** `config` is a file that says which tables are read; without one, our own. Of each delta it names so many `ids`. */
 export async function judge(
   { databases, kafka }: System,
-  { ledger, config, out }: { ledger: string; config: string | undefined; out: string },
+  { ledger, config, ids, out }: { ledger: string; config?: string | undefined; ids?: number | undefined; out: string },
 ): Promise<Verdict> {
   const child = startChild('lab/recon/main.ts', [
     `--ledger=${ledger}`,
@@ -70,6 +70,7 @@ export async function judge(
     `--topics=${topic}`,
     `--out=${out}`,
     ...(config === undefined ? [] : [`--config=${config}`]),
+    ...(ids === undefined ? [] : [`--ids=${ids}`]),
   ]);
   const late = setTimeout(() => child.kill(), judgedWithinMs);
   const { code, lastLine } = await child.ended;

@@ -56,13 +56,12 @@ const maxHit = 6;
 /** Deck after deck, shuffled, at random moments: so each kind comes in the first deck, and none is rare. */
 export function drawSchedule({ aim = {}, ...options }: ScheduleOptions): Schedule {
   const random = randomFrom(options.seed);
-  const cardsOfAll = [...deck, ...Object.keys(aim).flatMap(aimedAt)];
   const places = { ...points, ...aim };
   const lastMs = options.seconds * 1_000 - quietTailMs;
-  const decks = Math.max(1, Math.round(lastMs / meanGapMs / cardsOfAll.length));
-  const gapMs = lastMs / (decks * cardsOfAll.length);
+  const decks = Math.max(1, Math.round(lastMs / meanGapMs / deck.length));
+  const gapMs = lastMs / (decks * deck.length);
   const busy = new Map<string, number>();
-  const cards = Array.from({ length: decks }, () => random.shuffled(cardsOfAll)).flat();
+  const cards = Array.from({ length: decks }, () => random.shuffled(deck)).flat();
   const faults = cards.map((card, n) => {
     const atMs = Math.round(gapMs * n + random.between(0, Math.floor(gapMs)));
     const isFree = (target: string): boolean =>
@@ -78,18 +77,24 @@ export function drawSchedule({ aim = {}, ...options }: ScheduleOptions): Schedul
     ...options,
     dupRate,
     mustSee: ['edge replays', 'wire duplicates', 'inbox duplicates'],
-    faults,
+    faults: [...aimedKills(random, aim, options.seconds * 1_000), ...faults],
   };
 }
 
-/** Kills are what most recipes die of. */
-function aimedAt(kind: string): [FaultKind, string][] {
-  return [
-    ['kill', kind],
-    ['kill', kind],
-    ['kill', kind],
-    ['freeze', kind],
-  ];
+const aimedShots = 4;
+
+/**
+ * Kills are what most recipes die of, so there are more of them: by turns of either process, from the beginning, while it
+ * works, and each waits for its position until the end.
+ */
+function aimedKills(random: Random, aim: NonNullable<ScheduleOptions['aim']>, endMs: number): Fault[] {
+  return Object.entries(aim).flatMap(([kind, where = []]) =>
+    Array.from({ length: where.length > 0 ? aimedShots : 0 }, (_, n): Fault => {
+      const atMs = 1_000 + n * meanGapMs;
+      const position = { point: random.pick(where), hit: random.between(1, maxHit) };
+      return { kind: 'kill', atMs, role: `${kind}-${1 + (n % 2)}`, position, withinMs: endMs - atMs };
+    }),
+  );
 }
 
 interface Board {

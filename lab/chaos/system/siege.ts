@@ -4,13 +4,14 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { beginRun, type Run } from '@twiceproof/infra/run';
 import { within } from '../../supervisor/deadline.ts';
+import type { DatabaseUrls } from '../../system/databases.ts';
 import { createMeters, type Meters } from '../../system/meters.ts';
 import type { Substitutes } from '../../system/programs.ts';
 import { startSystem, type System } from '../../system/system.ts';
 import { untilDrained } from './drain.ts';
 import { dumpTables, keepLogs } from './evidence.ts';
 import { inWords, type Fault, type Outcome } from './fault.ts';
-import { judge, startLoad, type Load } from './judges.ts';
+import { judge, startLoad, type Load, type Verdict } from './judges.ts';
 import { reportOf, type Facts, type Report } from './report.ts';
 import type { Schedule } from './schedule.ts';
 import { strike, type Battle } from './strike.ts';
@@ -20,6 +21,16 @@ export interface Accused {
   substitutes: Substitutes;
   /** For the judge: which tables are not there. */
   config: string;
+  /** Behind the verdict, while the tables still stand. */
+  examine(evidence: Evidence): Promise<void>;
+}
+
+export interface Evidence {
+  databases: DatabaseUrls;
+  ledger: string;
+  verdict: Verdict;
+  /** Those that had an effect, with their moments. */
+  strikes: readonly { fault: Fault; atMs: number }[];
 }
 
 export interface SiegeOptions {
@@ -77,6 +88,7 @@ async function goThrough(options: SiegeOptions, run: Run, made: AsyncDisposableS
   const sampling = sampleAllAlong(meters);
   made.defer(async () => sampling.stop());
 
+  const beganAtMs = Date.now();
   const outcomes = await phase('faults', async () => strikeAll(system, options));
   writeSchedule(out, { ...schedule, faults: schedule.faults.map((fault, n) => ({ ...fault, outcome: outcomes[n]! })) });
   await phase('heal', async () => {
@@ -97,8 +109,13 @@ async function goThrough(options: SiegeOptions, run: Run, made: AsyncDisposableS
     await sampling.stop();
     await meters.sample();
     const badly = await system.stopPrograms();
-    return [badly, await judge(system, { ledger, config: accused?.config, out: join(out, 'recon') })];
+    const named = accused && { config: accused.config, ids: 100_000 };
+    return [badly, await judge(system, { ledger, ...named, out: join(out, 'recon') })];
   });
+  const strikes = outcomes.flatMap(({ firedAtMs }, n) =>
+    firedAtMs === undefined ? [] : [{ fault: schedule.faults[n]!, atMs: beganAtMs + firedAtMs }],
+  );
+  await accused?.examine({ databases: system.databases, ledger, verdict, strikes });
   const facts = {
     schedule,
     outcomes,

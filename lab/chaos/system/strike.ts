@@ -43,7 +43,7 @@ export async function strike(battle: Battle, fault: Fault): Promise<Outcome> {
 
 async function strikeProgram(battle: Battle, fault: Kill | Freeze): Promise<Outcome> {
   const { role, position } = fault;
-  const deadlineMs = battle.nowMs() + patienceMs;
+  const deadlineMs = battle.nowMs() + ((fault.kind === 'kill' ? fault.withinMs : undefined) ?? patienceMs);
   // Somebody else may kill it while we wait for its position: then we wait for its successor's.
   while (battle.nowMs() < deadlineMs && !battle.signal.aborted) {
     const program = await running(battle, role, deadlineMs);

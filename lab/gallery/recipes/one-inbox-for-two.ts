@@ -9,6 +9,8 @@ await runConsumer({
     inTransaction(async (client) => {
       const mail = async (): Promise<unknown> => client.query('INSERT INTO mails VALUES ($1)', [delivery.id]);
       const handlers = [mail, async () => charge(client, delivery)];
+      // Whichever comes first.
+      if (Math.random() < 0.5) handlers.reverse();
       for (const handler of handlers) {
         const { rowCount } = await client.query('INSERT INTO seen VALUES ($1) ON CONFLICT DO NOTHING', [delivery.id]);
         await point('recipe:marked');

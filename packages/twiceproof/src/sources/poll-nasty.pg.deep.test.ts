@@ -32,3 +32,8 @@ for (const seed of seeds) {
     }
   }
 }
+
+test('a transaction that stays open for 20 s holds up nobody', async () => {
+  const options = { seed: 201, messages: 30_000, sources: 3, shards: 4, writers: 24, aggregates: 150 };
+  await tryNastily(harness, { ...options, openForMs: 20_000 });
+});

@@ -1,0 +1,49 @@
+/** Everything at once: three brokers, Postgres, and one each of orders, relay and payments, for all rates. */
+import { kafkaAdmin } from '@twiceproof/infra/kafka-admin';
+import { startOrders, type Orders } from '../children.ts';
+import { startPayments, type ConsumerProgram } from '../inbox/programs.ts';
+import { startRelay, type Program } from '../relay/programs.ts';
+import { startWorld, type Database, type World } from '../relay/world.ts';
+
+export interface Stage {
+  world: World;
+  orders: Orders;
+  relay: Program;
+  payments: ConsumerProgram;
+  databases: { orders: Database; payments: Database };
+  close(): Promise<void>;
+}
+
+/** To which orders publishes. */
+export const topic = 'order.events';
+/** Brokers that share two cores with everything else cost more for each batch than for its messages. */
+const pollIntervalMs = 25;
+
+export async function openStage(seed: number, signal: AbortSignal): Promise<Stage> {
+  await using made = new AsyncDisposableStack();
+  const world = await startWorld(seed, signal);
+  made.defer(async () => world.close());
+  const admin = kafkaAdmin(world.kafka.bootstrap);
+  try {
+    await admin.createTopic(topic, { partitions: 3 });
+  } finally {
+    await admin.close();
+  }
+  const newDatabase = async (): Promise<Database> => {
+    const database = await world.database({ shape: 'ours', shards: 1 }, 0);
+    made.defer(async () => database.client.end());
+    return database;
+  };
+  const databases = { orders: await newDatabase(), payments: await newDatabase() };
+  const orders = await startOrders(databases.orders.url, []);
+  made.defer(orders.stop);
+  const relay = await startRelay(
+    { world, url: databases.orders.url, topic },
+    { batch: 500, shards: 1, pollIntervalMs },
+  );
+  made.defer(relay.stop);
+  const payments = await startPayments({ world, topic, group: 'bench-system' }, databases.payments, 'set');
+  made.defer(payments.stop);
+  const undo = made.move();
+  return { world, orders, relay, payments, databases, close: async () => undo.disposeAsync() };
+}

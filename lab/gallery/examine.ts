@@ -1,0 +1,117 @@
+/** Beyond the verdict: whether the accused was at work when the run ended, and where it went wrong first. */
+import { readFileSync } from 'node:fs';
+import pg from 'pg';
+import { inWords } from '../chaos/system/fault.ts';
+import type { Evidence } from '../chaos/system/siege.ts';
+
+export interface Examined {
+  /** Of the last orders, how many had an effect. Almost all, unless it stood still: then its losses say nothing. */
+  lastOrders: { written: number; done: number };
+  first: FirstWrong | undefined;
+}
+
+/** Of all that the judge names, what was asked for earliest. */
+export interface FirstWrong {
+  /** Such as `doubled`. */
+  delta: string;
+  /** So many orders had been written by then. */
+  orders: number;
+  /** What struck next after that. Some recipes need no fault at all. */
+  nextFault: string | undefined;
+}
+
+/** About a second of the load, behind the last fault. */
+const lastOrders = 200;
+
+export async function examine({ databases, ledger, verdict, strikes }: Evidence): Promise<Examined> {
+  const orders = new pg.Client(databases.orders);
+  const payments = new pg.Client(databases.payments);
+  await Promise.all([orders.connect(), payments.connect()]);
+  try {
+    const written = await idsOfLastOrders(orders);
+    const done = await countEffects(payments, written);
+    const askedAt = readLedger(ledger);
+    const wronged = await Promise.all(
+      Object.entries(verdict.deltas).map(async ([delta, { ids }]) => {
+        const times = [
+          ...(await timesOfRows(orders, ids)),
+          ...(await timesOfEffects(payments, ids)),
+          ...ids.flatMap((id) => askedAt.get(id.slice(id.indexOf(':') + 1)) ?? []),
+        ];
+        return { delta, atMs: Math.min(...times) };
+      }),
+    );
+    const [first] = wronged.filter(({ atMs }) => Number.isFinite(atMs)).sort((a, b) => a.atMs - b.atMs);
+    return {
+      lastOrders: { written: written.length, done },
+      first: first && {
+        delta: first.delta,
+        orders: await countOrders(orders, first.atMs),
+        nextFault: strikes
+          .filter(({ atMs }) => atMs >= first.atMs)
+          .sort((a, b) => a.atMs - b.atMs)
+          .map(({ fault }) => inWords(fault))[0],
+      },
+    };
+  } finally {
+    await Promise.all([orders.end(), payments.end()]);
+  }
+}
+
+const isOrder = "event_type = 'order.created'";
+
+async function idsOfLastOrders(orders: pg.Client): Promise<string[]> {
+  const { rows } = await orders.query<{ msg_id: string }>(
+    `SELECT msg_id FROM twiceproof.outbox WHERE ${isOrder} ORDER BY id DESC LIMIT ${lastOrders}`,
+  );
+  return rows.map(({ msg_id }) => msg_id);
+}
+
+async function countEffects(payments: pg.Client, messages: readonly string[]): Promise<number> {
+  const { rows } = await payments.query<{ count: number }>(
+    'SELECT count(DISTINCT msg_id)::int AS count FROM effects WHERE msg_id = ANY ($1)',
+    [messages],
+  );
+  return rows[0]!.count;
+}
+
+async function countOrders(orders: pg.Client, untilMs: number): Promise<number> {
+  const { rows } = await orders.query<{ count: number }>(
+    `SELECT count(*)::int AS count FROM twiceproof.outbox WHERE ${isOrder} AND created_at <= to_timestamp($1 / 1000.0)`,
+    [untilMs],
+  );
+  return rows[0]!.count;
+}
+
+const uuid = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
+
+/** Of ids that name an order or a message. */
+async function timesOfRows(orders: pg.Client, ids: readonly string[]): Promise<number[]> {
+  const { rows } = await orders.query<{ at_ms: number | null }>(
+    `SELECT extract(epoch FROM min(created_at))::float8 * 1000 AS at_ms FROM twiceproof.outbox
+     WHERE msg_id = ANY ($1::uuid[]) OR aggregate_id = ANY ($1::text[])`,
+    [ids.flatMap((id) => id.match(uuid) ?? [])],
+  );
+  return rows.flatMap(({ at_ms }) => at_ms ?? []);
+}
+
+/** Of `effect:7`, which follows from nothing: its message is in no outbox, but a message's id begins with the time. */
+async function timesOfEffects(payments: pg.Client, ids: readonly string[]): Promise<number[]> {
+  const { rows } = await payments.query<{ msg_id: string }>(
+    'SELECT msg_id FROM effects WHERE id = ANY ($1) ORDER BY msg_id LIMIT 1',
+    [ids.flatMap((id) => /^effect:(\d+)$/.exec(id)?.[1] ?? [])],
+  );
+  return rows.map(({ msg_id }) => parseInt(msg_id.replaceAll('-', '').slice(0, 12), 16));
+}
+
+/** When each key was first asked for. */
+function readLedger(path: string): Map<string, number> {
+  const [head = '', ...lines] = readFileSync(path, 'utf8').split('\n');
+  const { startMs } = JSON.parse(head.replace(/^# /, '')) as { startMs: number };
+  const asked = new Map<string, number>();
+  for (const line of lines) {
+    const [kind, , us, , , key] = line.split('\t');
+    if (kind === 'i' && key !== undefined && !asked.has(key)) asked.set(key, startMs + Number(us) / 1_000);
+  }
+  return asked;
+}

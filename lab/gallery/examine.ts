@@ -31,17 +31,16 @@ export async function examine({ databases, ledger, verdict, strikes }: Evidence)
     const written = await idsOfLastOrders(orders);
     const done = await countEffects(payments, written);
     const askedAt = readLedger(ledger);
-    const wronged = await Promise.all(
-      Object.entries(verdict.deltas).map(async ([delta, { ids }]) => {
-        const times = [
-          ...(await timesOfRows(orders, ids)),
-          ...(await timesOfEffects(payments, ids)),
-          ...ids.flatMap((id) => askedAt.get(id.slice(id.indexOf(':') + 1)) ?? []),
-        ];
-        return { delta, atMs: Math.min(...times) };
-      }),
-    );
-    const [first] = wronged.filter(({ atMs }) => Number.isFinite(atMs)).sort((a, b) => a.atMs - b.atMs);
+    const wronged: { delta: string; atMs: number }[] = [];
+    for (const [delta, { ids }] of Object.entries(verdict.deltas)) {
+      const times = [
+        ...(await timesOfRows(orders, ids)),
+        ...(await timesOfEffects(payments, ids)),
+        ...ids.flatMap((id) => askedAt.get(id.slice(id.indexOf(':') + 1)) ?? []),
+      ];
+      if (times.length > 0) wronged.push({ delta, atMs: Math.min(...times) });
+    }
+    const [first] = wronged.sort((a, b) => a.atMs - b.atMs);
     return {
       lastOrders: { written: written.length, done },
       first: first && {

@@ -20,7 +20,7 @@ export const settleS = 4;
 
 export const scales = {
   full: { warmS: 30, measuredS: 300, ladder: [1_000, 2_000, 3_000, 4_000, 7_000, 10_000], ladderS: 30, rounds: 3 },
-  quick: { warmS: 20, measuredS: 15, ladder: [1_000, 2_000, 3_000, 7_000, 10_000], ladderS: 6, rounds: 3 },
+  quick: { warmS: 20, measuredS: 15, ladder: [1_000, 3_000, 7_000, 10_000], ladderS: 6, rounds: 3 },
 } as const satisfies Record<string, SystemScale>;
 
 /** For what has gathered to be done, behind each rate. */

@@ -25,3 +25,9 @@ test('a chosen port that is taken is refused with what to do', async (t) => {
   await once(server, 'close');
   await requireFreePort(port, 'Postgres', '--postgres-port');
 });
+
+test('a port that was told is not told again, though nobody listens there yet', async () => {
+  const ports: number[] = [];
+  for (let n = 0; n < 100; n += 1) ports.push(...(await freePorts(10)));
+  assert.equal(new Set(ports).size, ports.length);
+});

@@ -11,15 +11,20 @@ import { Refusal } from '@twiceproof/program';
 const lowest = 12_000;
 const highest = 32_000;
 
-/** Ports of 127.0.0.1 that nobody listens on now. All are held open until the last is found, so none comes twice. */
+/** Ports that this process has told somebody, who may not listen there yet, or not at the moment. */
+const told = new Set<number>();
+
+/** Ports of 127.0.0.1 that nobody listens on now. None comes twice, unless most of them were told. */
 export async function freePorts(count: number): Promise<number[]> {
   const held: Server[] = [];
   const ports: number[] = [];
   try {
     while (ports.length < count) {
+      if (told.size > (highest - lowest) / 2) told.clear();
       const port = randomInt(lowest, highest);
-      const server = await listen(port);
+      const server = told.has(port) ? undefined : await listen(port);
       if (!server) continue;
+      told.add(port);
       held.push(server);
       ports.push(port);
     }

@@ -18,7 +18,7 @@ import { benchSystem } from './system/bench.ts';
 import { scales as systemScales } from './system/cases.ts';
 
 const flags = {
-  quick: { type: 'boolean', help: 'a tenth of the rows and shorter runs; under 5 minutes in all' },
+  quick: { type: 'boolean', help: 'a tenth of the rows and shorter runs; 5 or 6 minutes in all' },
   only: {
     type: 'string',
     help: `some of ${[caseNames, relayCaseNames, inboxCaseNames].map((names) => names.join(', ')).join('; or ')}; with commas between`,

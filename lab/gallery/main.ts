@@ -6,7 +6,7 @@ import { cpus, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { checkout, stateDirectory } from '@twiceproof/infra/directories';
 import { EXIT, main, Refusal, type Context, type FlagSpecs } from '@twiceproof/program';
-import { entries } from './entries.ts';
+import { entries, type Entry } from './entries.ts';
 import { pageOf, type GalleryResult } from './page.ts';
 import { tryEntry, type Judged } from './trial.ts';
 
@@ -57,7 +57,7 @@ async function tryAll({ flags: given, words, output, signal }: Context<typeof fl
   const judged: Judged[] = [];
   for (const [n, entry] of chosen.entries()) {
     output.progress(`gallery: ${n + 1} of ${chosen.length}: ${entry.name} ...`);
-    const one = await tryEntry(entry, { seed, out: join(work, entry.name), signal, progress: () => {} });
+    const one = await tryOne(entry, { seed, out: join(work, entry.name), signal, progress: () => {} });
     judged.push(one);
     const found = Object.entries(one.deltas).map(([delta, count]) => `${count} ${delta}`);
     output.emit({ judged: one });
@@ -76,6 +76,18 @@ async function tryAll({ flags: given, words, output, signal }: Context<typeof fl
   const failed = judged.filter(({ ok }) => !ok).length;
   output.say(`gallery: ${judged.length - failed} of ${judged.length} as expected, seed ${seed}`);
   return failed === 0 ? EXIT.ok : EXIT.failed;
+}
+
+/** One that could not be tried must not cost what the others have shown. */
+async function tryOne(entry: Entry, options: Parameters<typeof tryEntry>[1]): Promise<Judged> {
+  try {
+    return await tryEntry(entry, options);
+  } catch (error) {
+    if (options.signal.aborted) throw error;
+    const { name, room, expects } = entry;
+    const nothing = { deltas: {}, orders: 0, first: undefined, faults: {}, tookS: 0 };
+    return { name, room, expects, verdict: 'undecided', ok: false, ...nothing, reasons: [String(error)] };
+  }
 }
 
 function commitOf(): string {

@@ -54,17 +54,17 @@ export function growthPerSecond(samples: readonly Lag[]): number {
 
 /**
  * Seconds until the oldest row is again no older than `ageMs`, and stays so for `holdMs`: one good moment on the way is no
- * end of it. All of the time that was watched, if that did not come.
+ * end of it. Never, if that did not come while it was watched.
  */
 export function secondsUntilFlat(
   samples: readonly Lag[],
   { ageMs, holdMs }: { ageMs: number; holdMs: number },
 ): number {
   const [first, last] = [samples[0], samples.at(-1)];
-  if (!first || !last) return 0;
+  if (!first || !last) return Infinity;
   const flat = samples.find((sample, n) => {
     const bad = samples.find((later, m) => m >= n && later.ageMs > ageMs);
     return bad !== sample && (bad ?? last).atMs - sample.atMs >= holdMs;
   });
-  return ((flat ?? last).atMs - first.atMs) / 1_000;
+  return flat ? (flat.atMs - first.atMs) / 1_000 : Infinity;
 }

@@ -48,7 +48,7 @@ export interface Burst {
   writtenPerSecond: number;
   highestRows: number;
   highestAgeMs: number;
-  /** From the end of the burst, in seconds and in lengths of the burst. */
+  /** From the end of the burst, in seconds and in lengths of the burst; 9,999 if it was not seen. */
   flatAfterS: number;
   flatAfterBursts: number;
 }
@@ -208,8 +208,8 @@ async function conclude(
       writtenPerSecond: Math.round(rowsOf(phases.slice(phase, phase + 1)) / seconds),
       highestRows: highest(from(beganMs!), ({ rows }) => rows),
       highestAgeMs: highest(from(beganMs!), ({ ageMs }) => ageMs),
-      flatAfterS: rounded(flatAfterS, 2),
-      flatAfterBursts: rounded(flatAfterS / phases[phase]!.seconds, 2),
+      flatAfterS: orNever(flatAfterS),
+      flatAfterBursts: orNever(flatAfterS / phases[phase]!.seconds),
     };
   };
   const flat = within(3);
@@ -227,6 +227,11 @@ async function conclude(
     otherCores: rounded(coresBetween(marks[0]!.cpu, marks[4]!.cpu).others, 2),
   };
   return { run, series: seriesOf(samples, writer.startMs) };
+}
+
+/** A number that JSON has, and that no bar lets pass. */
+function orNever(value: number): number {
+  return Number.isFinite(value) ? rounded(value, 2) : 9_999;
 }
 
 function highest(samples: readonly Lag[], of: (sample: Lag) => number): number {

@@ -13,7 +13,7 @@ import { createHeld } from '../inbox/held.ts';
 import { createOutbox } from '../outbox/append.ts';
 import { countPending, oldestPending } from '../outbox/pending.ts';
 import { dropParked, parkedKeys, releaseParked } from '../sources/parked.ts';
-import { endStuckRelays } from '../sources/poll-statements.ts';
+import { cursorTable, endStuckRelays } from '../sources/poll-statements.ts';
 import { createPollSource } from '../sources/poll.ts';
 import { transaction } from '../transaction.ts';
 import { createMemoryBroker } from '../transports/memory.ts';
@@ -143,7 +143,8 @@ async function useAsRelay(relay: pg.Pool): Promise<void> {
     ],
   });
   const client = await relay.connect();
-  await client.query(endStuckRelays('"twiceproof"'), [60_000]);
+  const { rows } = await client.query<{ oid: string }>(cursorTable('"twiceproof"'));
+  await client.query(endStuckRelays(rows[0]!.oid, 60_000));
   client.release();
   assert.equal(await countPending(relay, 10), 0);
   assert.equal(await oldestPending(relay), undefined);

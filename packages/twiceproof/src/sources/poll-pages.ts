@@ -4,6 +4,7 @@ import type { RunStatement } from '../named-statements.ts';
 import { TwiceproofError } from '../errors.ts';
 import { point } from '../points.ts';
 import type { SourcedMessage } from '../source.ts';
+import { numbersIn, type Numbers } from './numbers.ts';
 import { listWindow, readLargeListed, readLargePage, readListed, readPage } from './poll-statements.ts';
 
 /** How far a shard is published: all that is visible in `prev`, and of the window between it and `cur` what lies up to `lastId`. */
@@ -44,14 +45,13 @@ interface Ahead {
   page: Promise<Page>;
 }
 
-/** Where the rest of a large window is, from `next` on; `isWhole` if the list was not cut. */
+/** Where the rest of a large window is; `isWhole` if the list was not cut. */
 interface Listed {
   prev: string;
   cur: string;
   lastId: bigint;
-  xids: string[];
-  ids: string[];
-  next: number;
+  xids: Numbers;
+  ids: Numbers;
   isWhole: boolean;
 }
 
@@ -132,26 +132,25 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
     let listed = lists.get(shard);
     if (!listed || !isValid(listed, cursor)) {
       const { rows } = await run(client, texts.list, [...window, maxListed]);
-      const split = (text: unknown): string[] => (typeof text === 'string' ? text.split(',') : []);
-      const ids = split(rows[0]?.['ids']);
+      const { count, xids, ids } = rows[0] ?? {};
       // A list that was cut is not the end of the window.
-      listed = { prev, cur, lastId, xids: split(rows[0]?.['xids']), ids, next: 0, isWhole: ids.length < maxListed };
+      const isWhole = Number(count) < maxListed;
+      listed = { prev, cur, lastId, xids: numbersIn(xids), ids: numbersIn(ids), isWhole };
       lists.set(shard, listed);
     }
-    const { ids, next } = listed;
-    const end = Math.min(next + limit, ids.length);
-    const xids = new Set(listed.xids.slice(next, end));
-    const values = [shard, `{${[...xids].join(',')}}`, ids[next] ?? '0', ids[end - 1] ?? '0'];
-    const { found, inPage } = end === next ? nothing : await readRows(client, 'listed', values, cursor);
-    if (inPage !== end - next) {
+    const [ids, xids] = [listed.ids.first(limit), listed.xids.first(limit)];
+    const values = [shard, `{${[...new Set(xids)].join(',')}}`, ids[0] ?? '0', ids.at(-1) ?? '0'];
+    const { found, inPage } = ids.length === 0 ? nothing : await readRows(client, 'listed', values, cursor);
+    if (inPage !== ids.length) {
       lists.delete(shard);
-      throw new TwiceproofError('TP_OUTBOX_CHANGED', `of ${end - next} rows of the outbox ${inPage} are left`);
+      throw new TwiceproofError('TP_OUTBOX_CHANGED', `of ${ids.length} rows of the outbox ${inPage} are left`);
     }
-    const rows = found.map((row, n) => toRow(row, ids[next + n]!));
+    const rows = found.map((row, n) => toRow(row, ids[n]!));
     // Valid again when the cursor stands behind this page. If it advances by a part only, the list is made anew.
-    listed.next = next + rows.length;
+    listed.ids.drop(ids.slice(0, rows.length));
+    listed.xids.drop(xids.slice(0, rows.length));
     listed.lastId = rows.at(-1)?.position ?? lastId;
-    return { rows, isLast: listed.isWhole && listed.next === ids.length };
+    return { rows, isLast: listed.isWhole && listed.ids.isEmpty() };
   }
 
   /** Found are as many of the rows in the page as their bytes allow. */
@@ -171,8 +170,8 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
 }
 
 /** It begins where the cursor stands now, and is not used up; one that was cut and is used up says nothing of the rest. */
-function isValid({ prev, cur, lastId, next, ids, isWhole }: Listed, cursor: Cursor): boolean {
-  return prev === cursor.prev && cur === cursor.cur && lastId === cursor.lastId && (isWhole || next < ids.length);
+function isValid({ prev, cur, lastId, ids, isWhole }: Listed, cursor: Cursor): boolean {
+  return prev === cursor.prev && cur === cursor.cur && lastId === cursor.lastId && (isWhole || !ids.isEmpty());
 }
 
 function toRow(row: Record<string, unknown>, id: string): Row {

@@ -45,7 +45,8 @@ const measured = (rows: string): string => `SELECT p.*, count(*) OVER () AS in_p
 
 /** Where the messages of a window are, up to $5 of them: a window of millions is sorted once for many pages. */
 export const listWindow = (schema: string): string =>
-  `SELECT string_agg(xid::text, ',' ORDER BY id) AS xids, string_agg(id::text, ',' ORDER BY id) AS ids
+  `SELECT count(*)::text AS count,
+     string_agg(xid::text, ',' ORDER BY id) AS xids, string_agg(id::text, ',' ORDER BY id) AS ids
    FROM (SELECT xid, id FROM (${window(schema, 'o.xid, o.id')}) AS w ORDER BY id LIMIT $5::bigint) AS listed`;
 
 /**
@@ -146,14 +147,22 @@ export const cursorFacts = (schema: string): string =>
      bool_or(pg_snapshot_xmax(c.prev) > pg_snapshot_xmax(pg_current_snapshot())) AS is_ahead
    FROM ${schema}.relay_cursor c`;
 
+/** The number of the table that relays lock. */
+export const cursorTable = (schema: string): string => `SELECT '${schema}.relay_cursor'::regclass::oid::text AS oid`;
+
 /**
  * Ends connections of other relays that hold a shard for longer than a relay can: no timeout of the server comes while it
  * waits for a client that takes nothing any more.
+ *
+ * As the user who has logged in: what a connection does, and whether it may be ended, is for that user to know, whatever
+ * role it has taken. So the table is given by its number, and all is one message without parameters, which is a
+ * transaction by itself.
  */
-export const endStuckRelays = (schema: string): string =>
-  `SELECT a.pid, pg_terminate_backend(a.pid) AS ended FROM pg_stat_activity a
-   WHERE a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid()
+export const endStuckRelays = (cursorOid: string, olderThanMs: number): string =>
+  `SET LOCAL ROLE NONE;
+   SELECT a.pid, pg_terminate_backend(a.pid) AS ended FROM pg_stat_activity a
+   WHERE a.datname = current_database() AND a.usename = session_user AND a.pid <> pg_backend_pid()
      AND a.application_name = current_setting('application_name')
-     AND a.xact_start < clock_timestamp() - $1 * interval '1 millisecond'
-     AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.relation = '${schema}.relay_cursor'::regclass
+     AND a.xact_start < clock_timestamp() - ${Math.round(olderThanMs)} * interval '1 millisecond'
+     AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.relation = ${BigInt(cursorOid)}
                  AND l.mode IN ('RowShareLock', 'RowExclusiveLock'))`;

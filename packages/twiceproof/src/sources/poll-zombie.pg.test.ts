@@ -70,8 +70,11 @@ test('a relay that stands still while it holds a batch loses its place to the ne
 });
 
 /** A client that has stopped reading in the middle of a large page: the server waits for it, and no timeout of its own comes. */
-async function openBlocked(t: TestContext, { name, locks }: { name: string; locks: boolean }) {
-  const client = new pg.Client({ connectionString: url, application_name: name });
+async function openBlocked(
+  t: TestContext,
+  { name, locks, options = '' }: { name: string; locks: boolean; options?: string },
+) {
+  const client = new pg.Client({ connectionString: url, application_name: name, options });
   client.on('error', () => {});
   await client.connect();
   const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
@@ -119,6 +122,27 @@ test('a relay whose server is stuck in sending is ended by the watchdog of anoth
   assert.deepEqual(ended, [stuck.pid]);
   assert.equal(await stuck.isAlive(), false);
   assert.equal(await stuck.close(), 'ended');
+});
+
+test('a watchdog that has taken a role sees others that have taken it', async (t) => {
+  const role = `relay_${process.pid}_${Date.now()}`;
+  await pool.query(`CREATE ROLE ${role}; GRANT USAGE ON SCHEMA twiceproof TO ${role};
+    GRANT ALL ON ALL TABLES IN SCHEMA twiceproof TO ${role}`);
+  t.after(async () => pool.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`));
+  const options = `-c role=${role}`;
+  const stuck = await openBlocked(t, { name: relayName, locks: true, options });
+  const ofRole = new pg.Pool({ connectionString: url, application_name: relayName, options });
+  ofRole.on('error', () => {});
+  const ended: number[] = [];
+  const source = createPollSource({ pool: ofRole, times, onStuckRelay: (pid) => ended.push(pid) });
+  await append('c1');
+  const batch = await hold(t, source);
+  await batch.advance({ done: 1, parked: [] });
+  assert.deepEqual(ended, [stuck.pid]);
+  assert.equal(await stuck.close(), 'ended');
+  const { rows } = await ofRole.query<{ user: string }>('SELECT current_user AS user');
+  assert.equal(rows[0]!.user, role, 'it has its role again');
+  await ofRole.end();
 });
 
 test('the watchdog ends nobody of another name and nobody that holds no shard', async (t) => {

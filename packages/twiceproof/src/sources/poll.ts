@@ -6,10 +6,11 @@ import { createNamedStatements, isNameLost } from '../named-statements.ts';
 import { relayTimes, type RelayTimes } from '../relay-times.ts';
 import { quotedSchema } from '../schema-name.ts';
 import type { Source, SourceBatch } from '../source.ts';
+import { answeredWithin } from './answered.ts';
 import { createBatch } from './poll-batch.ts';
 import type { WakeUps } from './wake-up.ts';
 import { createPages, type Cursor } from './poll-pages.ts';
-import { beginAndLock, cursorFacts, endStuckRelays, shardsWithWork } from './poll-statements.ts';
+import { beginAndLock, cursorFacts, cursorTable, endStuckRelays, shardsWithWork } from './poll-statements.ts';
 
 export interface PollSourceOptions {
   /** A connection is used for each batch that is under way, and one more for a moment between them. */
@@ -24,7 +25,7 @@ export interface PollSourceOptions {
   times?: Partial<RelayTimes>;
   /** As at the edge: say false for a client that has no names for statements. Defaults to true. */
   named?: boolean;
-  /** How many places of a large window are kept in memory. Defaults to 200,000. */
+  /** How many places of a large window are kept in memory, some 20 bytes each. Defaults to 1,000,000. */
   maxListed?: number;
   /** Bytes of payloads in a batch, at most; the first message comes whatever its size. Defaults to 16 MiB. */
   maxBytes?: number;
@@ -43,7 +44,7 @@ interface Found {
   atMs: number;
 }
 
-const defaults = { pollIntervalMs: 10, named: true, maxListed: 200_000, maxBytes: 16_777_216 };
+const defaults = { pollIntervalMs: 10, named: true, maxListed: 1_000_000, maxBytes: 16_777_216 };
 
 /**
  * Reads the outbox as a log, by the difference of snapshots: a pass publishes everything that is visible in a snapshot of
@@ -59,8 +60,10 @@ const defaults = { pollIntervalMs: 10, named: true, maxListed: 200_000, maxBytes
  * When it wakes, its connection is gone, and so it can publish duplicates but advance nothing.
  */
 export function createPollSource(options: PollSourceOptions): Source {
-  const { pool, pollIntervalMs, named, maxListed, maxBytes } = withDefaults(defaults, options);
+  const { pollIntervalMs, named, maxListed, maxBytes } = withDefaults(defaults, options);
   const times = relayTimes(options.times);
+  // Whoever holds a shard for longer than that is ended by the others anyway.
+  const pool = answeredWithin(options.pool, times.watchdogMs);
   const schema = quotedSchema(options.schema);
   const run = createNamedStatements(named);
   const pages = createPages({ schema, maxListed, maxBytes, run });
@@ -70,6 +73,7 @@ export function createPollSource(options: PollSourceOptions): Source {
   const readAt = new Map<number, number>();
   const heldBack = createHeldBack();
   let watchedAt = performance.now();
+  let cursorOid: string | undefined;
 
   async function next({
     maxMessages,
@@ -91,7 +95,9 @@ export function createPollSource(options: PollSourceOptions): Source {
       if (batch || performance.now() >= deadline) return batch;
       const isEarly = free.length > 0 && shards.length === 0;
       const pauseMs = isEarly ? Math.min(...free.map(dueInMs)) : pollIntervalMs * (0.75 + Math.random() / 2);
-      await (options.wakeUps?.wait(pauseMs, signal) ?? delay(pauseMs, undefined, { signal }).catch(() => {}));
+      if (!options.wakeUps) await delay(pauseMs, undefined, { signal }).catch(() => {});
+      // Who is woken does not wait for the next reading of a shard either; the sender sees to it that it is not too often.
+      else if (await options.wakeUps.wait(pauseMs, signal)) readAt.clear();
     }
     return undefined;
   }
@@ -174,8 +180,12 @@ export function createPollSource(options: PollSourceOptions): Source {
   async function watch(): Promise<void> {
     if (performance.now() - watchedAt < times.watchdogMs / 4) return;
     watchedAt = performance.now();
-    const { rows } = await onConnection((client) => client.query(endStuckRelays(schema), [times.watchdogMs]));
-    for (const row of rows) options.onStuckRelay?.(Number(row['pid']));
+    const results = await onConnection(async (client) => {
+      cursorOid ??= String((await client.query(cursorTable(schema))).rows[0]?.['oid']);
+      return client.query(endStuckRelays(cursorOid, times.watchdogMs));
+    });
+    const [, ended] = results as unknown as QueryResult[];
+    for (const row of ended?.rows ?? []) options.onStuckRelay?.(Number(row['pid']));
   }
 
   async function check(): Promise<void> {

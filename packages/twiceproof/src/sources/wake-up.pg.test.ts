@@ -2,6 +2,9 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
+import { migrate } from '../migrations/migrate.ts';
+import { uuidv7 } from '../uuid.ts';
+import { createPollSource } from './poll.ts';
 import { createWakeUpSender, listenForWakeUps } from './wake-up.ts';
 
 const { url } = await testDatabase();
@@ -100,4 +103,30 @@ test('a connection that cannot listen is closed, before another one is made', { 
   await twice.promise;
   await wakeUps.close();
   assert.equal(closed, made);
+});
+
+test('a shard that was read a moment ago is read again at a wake-up, and not when its interval is over', async () => {
+  await migrate(pool);
+  const append = async (): Promise<unknown> =>
+    pool.query(
+      `INSERT INTO twiceproof.outbox (shard, topic, aggregate_id, msg_id, event_type, payload)
+       VALUES (0, 't', 'a', $1, 'said', 'a1')`,
+      [uuidv7()],
+    );
+  let waits = 0;
+  const wakeUps = {
+    wait: async () => {
+      waits += 1;
+      if (waits > 3) throw new Error('it was woken and has not read');
+      return true;
+    },
+    close: async () => {},
+  };
+  const source = createPollSource({ pool, pollIntervalMs: longMs, wakeUps });
+  for (let n = 0; n < 2; n += 1) {
+    await append();
+    const batch = await source.next({ maxMessages: 10, waitMs: longMs, signal: never });
+    await batch!.advance({ done: 1, parked: [] });
+  }
+  assert.equal(waits, 1);
 });

@@ -4,8 +4,8 @@ import type { Tx } from '../tx.ts';
 
 /** For those to whom the poll interval is too long. Polling stays: a wake-up that is lost costs that interval, and no more. */
 export interface WakeUps {
-  /** Resolves at the next wake-up, after `ms`, or when the signal is aborted. */
-  wait(ms: number, signal: AbortSignal): Promise<void>;
+  /** Resolves at the next wake-up, after `ms`, or when the signal is aborted. Answers whether it was a wake-up. */
+  wait(ms: number, signal: AbortSignal): Promise<boolean>;
   close(): Promise<void>;
 }
 
@@ -88,13 +88,14 @@ export function listenForWakeUps(options: { connect(): Promise<ListeningClient>;
     wait: async (ms, signal) => {
       if (isMissed) {
         isMissed = false;
-        return;
+        return true;
       }
       const timer = new AbortController();
       const time = delay(ms, undefined, { signal: AbortSignal.any([signal, timer.signal]) }).catch(() => {});
-      await Promise.race([time, wake.promise]);
+      const woken = await Promise.race([time.then(() => false), wake.promise.then(() => true)]);
       isMissed = false;
       timer.abort();
+      return woken;
     },
     close: async () => {
       stopping.abort();

@@ -1,7 +1,17 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
@@ -232,4 +242,22 @@ describe('npm run plants', () => {
     child.kill('SIGINT');
     assert.deepEqual(await exited, [1, null]);
   });
+});
+
+test('every plant of this repository can be tried: its patch applies, and its test is there', () => {
+  const checkout = dirname(import.meta.dirname);
+  const folder = join(checkout, 'lab/plants');
+  const names = readdirSync(folder).filter((name) => name.endsWith('.patch'));
+  assert.ok(names.length > 0);
+  for (const name of names) {
+    const plant = parsePlant(name, readFileSync(join(folder, name), 'utf8'));
+    assert.ok(!('problems' in plant), name);
+    assert.ok(existsSync(join(checkout, plant.test)), `${name}: ${plant.test}`);
+    const { status, stderr } = spawnSync('git', ['apply', '--check', '-'], {
+      cwd: checkout,
+      input: plant.patch,
+      encoding: 'utf8',
+    });
+    assert.equal(status, 0, `${name}: ${stderr}`);
+  }
 });

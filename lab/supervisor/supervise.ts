@@ -62,6 +62,7 @@ export async function supervise(): Promise<Lab> {
       sockets.push(await listenForPoints(path, (report, answer) => traps.onReport(started, report, answer)));
       const started = await startProcess(call, path);
       processes.push(started);
+      traps.onStart(started);
       return started;
     } finally {
       starting.delete(call.role);

@@ -111,6 +111,8 @@ test('kill at the n-th hit: it is dead there, and its successor in the role goes
   const second = await lab.start(call);
   assert.deepEqual(await second.exited, { code: 0, signal: null }, 'a trap fires once');
   assert.equal(stepsIn(call), '1 2 1 2 3 4 5 ');
+  const reached = await lab.reached({ role: 'worker-1', point: 'work:begun', hit: 1 });
+  assert.equal(reached.pid, second.pid, 'what its predecessor has reached does not count');
 });
 
 test('several are started at once, each in a role of its own', async (t) => {

@@ -38,6 +38,7 @@ export interface Traps {
   reached(place: Place, timeoutMs?: number): Promise<Hit>;
   readonly hits: readonly Hit[];
   onReport(process: SupervisedProcess, report: Report, answer: () => void): void;
+  onStart(process: SupervisedProcess): void;
 }
 
 const keptHits = 100_000;
@@ -47,6 +48,8 @@ export function openTraps(describe: () => string): Traps {
   const hits: Hit[] = [];
   const armed = new Set<Armed>();
   const waiting = new Set<(hit: Hit) => void>();
+  /** Who has a role now: what a predecessor has reached does not count for it. */
+  const current = new Map<string, number>();
   const inVain = (place: Place): string => `nothing was at ${inWords(place)}; ${summary(hits)}\n${describe()}`;
 
   const onReport = (process: SupervisedProcess, report: Report, answer: () => void): void => {
@@ -94,7 +97,8 @@ export function openTraps(describe: () => string): Traps {
   };
 
   const reached = async (place: Place, timeoutMs = defaultTimeoutMs): Promise<Hit> => {
-    const before = hits.find((hit) => matches(place, hit));
+    const pid = place.role === undefined ? undefined : current.get(place.role);
+    const before = hits.find((hit) => matches(place, hit) && (pid === undefined || hit.pid === pid));
     if (before) return before;
     const { promise, resolve } = Promise.withResolvers<Hit>();
     const look = (hit: Hit): void => {
@@ -108,7 +112,11 @@ export function openTraps(describe: () => string): Traps {
     }
   };
 
-  return { at, reached, hits, onReport };
+  const onStart = ({ role, pid }: SupervisedProcess): void => {
+    current.set(role, pid);
+  };
+
+  return { at, reached, hits, onReport, onStart };
 }
 
 function matches(place: Place, hit: Hit): boolean {

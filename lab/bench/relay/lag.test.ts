@@ -52,6 +52,7 @@ test('the lag is flat when it stays low for the time that is asked for', () => {
   assert.equal(secondsUntilFlat(samples(900, 500, 200, 100, 100), flatness), 1);
   assert.equal(secondsUntilFlat(samples(900, 200, 900, 200, 200, 200), flatness), 1.5, 'one good moment is no end');
   assert.equal(secondsUntilFlat(samples(100, 100, 100), flatness), 0);
-  assert.equal(secondsUntilFlat(samples(900, 900, 900, 200), flatness), 1.5, 'it did not hold: all the time counts');
-  assert.equal(secondsUntilFlat(samples(900, 900, 900), flatness), 1);
+  assert.equal(secondsUntilFlat(samples(900, 900, 900, 200), flatness), Infinity, 'it did not hold');
+  assert.equal(secondsUntilFlat(samples(900, 900, 900), flatness), Infinity);
+  assert.equal(secondsUntilFlat([], flatness), Infinity, 'what was not watched was not flat');
 });

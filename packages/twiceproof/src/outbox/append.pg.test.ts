@@ -217,3 +217,7 @@ test('outbox_pending counts what is committed, for each shard', async () => {
   await pool.query('UPDATE twiceproof.relay_cursor SET prev = pg_current_snapshot()');
   assert.equal(await pending(), 0);
 });
+
+test('a limit of names that could not be parked is refused', () => {
+  assert.throws(() => createOutbox({ topics: ['t'], limits: { nameBytes: 2_001 } }), { code: 'TP_OPTION' });
+});

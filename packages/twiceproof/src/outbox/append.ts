@@ -5,7 +5,7 @@ import { point } from '../points.ts';
 import { quotedSchema } from '../schema-name.ts';
 import { requireTransaction, type Tx } from '../tx.ts';
 import { uuidv7 } from '../uuid.ts';
-import { checkMessage, type MessageLimits } from './limits.ts';
+import { checkMessage, longestName, type MessageLimits } from './limits.ts';
 
 export interface OutboxOptions {
   /** The topics that messages may go to. A topic never comes from a request. */
@@ -47,6 +47,9 @@ export function createOutbox(options: OutboxOptions): Outbox {
     ${insertMessages(schema, `durable, unnest(${columnLists}) WITH ORDINALITY AS m (${columnNames}, n)`)}`;
   for (const topic of options.topics) {
     if (!isTopicName(topic)) throw new TwiceproofError('TP_OPTION', `'${topic}' is no name of a topic`);
+  }
+  if ((options.limits?.nameBytes ?? 0) > longestName) {
+    throw new TwiceproofError('TP_OPTION', `limits.nameBytes is ${longestName} at most`);
   }
   const topics = new Set(options.topics);
   const newId = options.newId ?? uuidv7;

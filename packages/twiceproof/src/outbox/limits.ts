@@ -11,12 +11,14 @@ export interface MessageLimits {
    * headers that the relay adds. Defaults to 1,000,000; the brokers' default is 1,048,588.
    */
   messageBytes: number;
-  /** Of the aggregate id, the type, and each header's name. Defaults to 255. */
+  /** Of the aggregate id, the type, and each header's name. Defaults to 255; 2,000 at most. */
   nameBytes: number;
   /** Defaults to 32. */
   headers: number;
 }
 
+/** A longer one could not be parked: an entry of an index has 2,700 bytes at most. */
+export const longestName = 2_000;
 const defaults: MessageLimits = { messageBytes: 1_000_000, nameBytes: 255, headers: 32 };
 /** The relay's own: who could set them could forge where a message comes from. */
 const reservedHeader = /^(ce_|twiceproof)/i;

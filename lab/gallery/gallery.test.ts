@@ -44,14 +44,14 @@ test('the page has a row for each that was judged, with what was found', () => {
     tookS: 80,
     reasons: [],
   };
-  const about = {
-    command: 'npm run gallery',
-    seed: 1,
+  const run = {
+    command: 'npm run gallery -- --seed 1',
     startedAt: '2026-01-01T00:00:00Z',
     commit: 'abcdef012',
     environment: {},
   };
-  const page = pageOf(entries, { ...about, judged: [judged] });
+  const page = pageOf(entries, { judged: [{ ...judged, run }] });
+  assert.match(page, /^- `npm run gallery -- --seed 1`, 2026-01-01, commit abcdef0$/m);
   const rows = page.split('\n').filter((line) => /^\| (edge|relay|inbox): /.test(line));
   assert.deepEqual(rows, [
     '| inbox: mark-last, work, commit, then mark the id | violated | 3 doubled | 4000 | after 17 orders | kill broker-1 |',

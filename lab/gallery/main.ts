@@ -7,14 +7,17 @@ import { join } from 'node:path';
 import { checkout, stateDirectory } from '@twiceproof/infra/directories';
 import { EXIT, main, Refusal, type Context, type FlagSpecs } from '@twiceproof/program';
 import { entries, type Entry } from './entries.ts';
-import { pageOf, type GalleryResult } from './page.ts';
+import { pageOf, type GalleryResult, type GalleryRun } from './page.ts';
 import { tryEntry, type Judged } from './trial.ts';
 
 const flags = {
   seed: { type: 'integer', min: 0, max: 4_294_967_295, help: 'otherwise a random one, which is printed' },
   list: { type: 'boolean', help: 'names and recipes; nothing is run' },
   page: { type: 'boolean', help: 'makes docs/gallery.md of the result file; nothing is run' },
-  out: { type: 'string', help: 'directory for result.json; lab/results/gallery unless recipes are named' },
+  out: {
+    type: 'string',
+    help: 'directory for result.json, in which those that are tried take their new places; lab/results/gallery',
+  },
 } as const satisfies FlagSpecs;
 
 const resultFolder = join(checkout, 'lab/results/gallery');
@@ -53,25 +56,25 @@ async function tryAll({ flags: given, words, output, signal }: Context<typeof fl
   const seed = given.seed ?? randomInt(2 ** 32);
   const startedAt = new Date().toISOString();
   const work = join(stateDirectory(), 'gallery', startedAt.replaceAll(/[:.]/g, '-'));
+  const run: GalleryRun = {
+    command: ['npm run gallery --', ...words, `--seed ${seed}`].join(' '),
+    startedAt,
+    commit: commitOf(),
+    environment: environment(),
+  };
   output.progress(`gallery: ${chosen.length} recipes, seed ${seed}`);
   const judged: Judged[] = [];
   for (const [n, entry] of chosen.entries()) {
     output.progress(`gallery: ${n + 1} of ${chosen.length}: ${entry.name} ...`);
     const one = await tryOne(entry, { seed, out: join(work, entry.name), signal, progress: () => {} });
     judged.push(one);
+    keep(given.out ?? resultFolder, { ...one, run });
     const found = Object.entries(one.deltas).map(([delta, count]) => `${count} ${delta}`);
     output.emit({ judged: one });
     output.say(
       `${one.ok ? 'ok    ' : 'FAILED'}  ${one.name.padEnd(22)} ${one.verdict.padEnd(9)} ${found.join(', ') || 'nothing'} of ${one.orders} orders, ${one.tookS} s`,
     );
     for (const reason of one.ok ? [] : one.reasons) output.say(`        ${reason}`);
-  }
-  const folder = given.out ?? (words.length === 0 ? resultFolder : undefined);
-  const command = ['npm run gallery --', ...words, `--seed ${seed}`].join(' ');
-  const result: GalleryResult = { command, seed, startedAt, commit: commitOf(), environment: environment(), judged };
-  if (folder !== undefined) {
-    mkdirSync(folder, { recursive: true });
-    writeFileSync(join(folder, 'result.json'), `${JSON.stringify(result, undefined, 2)}\n`);
   }
   const failed = judged.filter(({ ok }) => !ok).length;
   output.say(`gallery: ${judged.length - failed} of ${judged.length} as expected, seed ${seed}`);
@@ -90,9 +93,20 @@ async function tryOne(entry: Entry, options: Parameters<typeof tryEntry>[1]): Pr
   }
 }
 
+/** A recipe that is tried again takes the place of its last trial. */
+function keep(folder: string, judged: GalleryResult['judged'][number]): void {
+  const file = join(folder, 'result.json');
+  const before = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as GalleryResult).judged : [];
+  const last = new Map([...before, judged].map((one) => [one.name, one]));
+  const result: GalleryResult = { judged: entries.flatMap(({ name }) => last.get(name) ?? []) };
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(file, `${JSON.stringify(result, undefined, 2)}\n`);
+}
+
 function commitOf(): string {
   if (!existsSync(join(checkout, '.git'))) return 'unknown';
-  return execFileSync('git', ['rev-parse', 'HEAD'], { cwd: checkout, encoding: 'utf8' }).trim();
+  const git = (...args: string[]): string => execFileSync('git', args, { cwd: checkout, encoding: 'utf8' }).trim();
+  return git('rev-parse', 'HEAD') + (git('status', '--porcelain') === '' ? '' : '+');
 }
 
 function environment(): Record<string, unknown> {

@@ -2,27 +2,36 @@
 import type { Entry } from './entries.ts';
 import type { Judged } from './trial.ts';
 
-export interface GalleryResult {
+/** One run of the gallery, of all recipes or of some. */
+export interface GalleryRun {
   command: string;
-  seed: number;
   startedAt: string;
+  /** Of the tree that ran; `+` if files were changed since. */
   commit: string;
   environment: Record<string, unknown>;
-  judged: readonly Judged[];
 }
 
-export function pageOf(entries: readonly Entry[], result: GalleryResult): string {
-  const { command, seed, startedAt, commit, judged } = result;
+export interface GalleryResult {
+  /** In the order of the entries; each with the last run in which it was tried. */
+  judged: readonly (Judged & { run: GalleryRun })[];
+}
+
+export function pageOf(entries: readonly Entry[], { judged }: GalleryResult): string {
   const rows = entries.flatMap((entry) => {
     const one = judged.find(({ name }) => name === entry.name);
     return one ? [rowOf(entry, one)] : [];
   });
+  const runs = new Map(judged.map(({ run }) => [run.startedAt, run]));
   return [
     '# The gallery',
     '',
     'Recipes that people publish, each as a small program in the place of ours ([lab/gallery](../lab/gallery/README.md)), under the same seeded chaos, with the verdict of the reconciler. Nothing else judges them.',
     '',
-    `Made by \`${command}\` (seed ${seed}, ${startedAt.slice(0, 10)}, commit ${commit.slice(0, 7)}) from [its result](../lab/results/gallery/result.json).`,
+    'Made by `npm run gallery -- --page` from [the result](../lab/results/gallery/result.json) of:',
+    '',
+    ...[...runs.values()].map(
+      ({ command, startedAt, commit }) => `- \`${command}\`, ${startedAt.slice(0, 10)}, commit ${commit.slice(0, 7)}`,
+    ),
     '',
     '| recipe | verdict | what the judge found | of orders | first wrong | the fault that struck next |',
     '| --- | --- | --- | --- | --- | --- |',

@@ -15,6 +15,7 @@ export interface SystemRun {
   p99Ms: number;
   p999Ms: number;
   maxMs: number;
+  /** Of all that were due, but for those whose connection the load generator cuts on purpose. */
   okShare: number;
   latenessP99Ms: number;
   /** From the commit of an order to the commit of its charge. */
@@ -106,7 +107,7 @@ export async function measureRate(
       p99Ms,
       p999Ms,
       maxMs,
-      okShare: rounded(result.counts.ok / Math.max(1, result.counts.due), 6),
+      okShare: rounded(result.counts.ok / Math.max(1, result.counts.due - result.counts.cut), 6),
       latenessP99Ms: result.lateness.p99Ms,
       drainedAfterS: rounded(drainedAfterS, 1),
     },

@@ -1,6 +1,6 @@
 /**
  * Numbers with commas between them, as the server has written them, used up from the front. A million of them are some
- * megabytes of text, and would be ten times that as an array.
+ * megabytes of text, and would be several times that as an array of texts.
  */
 export interface Numbers {
   /** So many, or fewer if there are no more. They stay. */

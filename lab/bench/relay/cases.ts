@@ -51,7 +51,7 @@ export const scales = {
     rounds: 3,
     capS: 2.5,
     steady: { warmS: 1, measuredS: 2.5, burstS: 0.6, afterS: 6.5 },
-    heldS: 20,
+    heldS: 18,
     heldPerSecond: 2_000,
   },
 } as const satisfies Record<string, RelayScale>;

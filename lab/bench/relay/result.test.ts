@@ -47,7 +47,7 @@ test('the report has a line for each program, each bar and each round', () => {
   }
   assert.match(text, /pg-transactional-outbox, replication +200 +200 200 200 /);
   assert.match(text, /ceiling, batches of 1000 +bar +0\.667 +>= 0\.6 +pass +0\.667 0\.4 0\.667\n/);
-  assert.match(text, /a transaction that stays open for 20 s\n.*\n +relay +2000 +20 +60 +1990 +5 +40000\n/);
+  assert.match(text, /a transaction that stays open for 18 s\n.*\n +relay +2000 +20 +60 +1990 +5 +40000\n/);
   assert.match(text, /burst of 3 times the limit \(60000\/s\) +57000 /);
   assert.doesNotMatch(text, /NOTE/);
   const disturbed = exampleRelayRound();

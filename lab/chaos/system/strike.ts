@@ -101,8 +101,19 @@ async function killServer(battle: Battle, name: string): Promise<Outcome> {
 
 let guests = 0;
 
-/** It has joined when lanes are given to it; that takes them from the others. */
+/** While Postgres or the brokers are away it cannot join, and is waited for as any target is. */
 async function rebalance(battle: Battle, { forMs }: Rebalance): Promise<Outcome> {
+  const deadlineMs = battle.nowMs() + patienceMs;
+  while (battle.nowMs() < deadlineMs && !battle.signal.aborted) {
+    const outcome = await joinFor(battle, forMs);
+    if (outcome) return outcome;
+    await pause(battle, 10 * lookEveryMs);
+  }
+  return missed;
+}
+
+/** It has joined when lanes are given to it; that takes them from the others. */
+async function joinFor(battle: Battle, forMs: number): Promise<Outcome | undefined> {
   const { system } = battle;
   const role = `guest-${(guests += 1)}`;
   let guest: Supervised | undefined;
@@ -113,7 +124,7 @@ async function rebalance(battle: Battle, { forMs }: Rebalance): Promise<Outcome>
     await pause(battle, forMs);
     return { result: 'fired', firedAtMs };
   } catch {
-    return missed; // Postgres or the brokers were away, or the others took too long to let go.
+    return undefined; // It could not start, or the others took too long to let go.
   } finally {
     await leave(guest);
   }

@@ -9,7 +9,8 @@ import type { EdgeRounds, Round } from './edge.ts';
 import { plotEdge } from './plot.ts';
 import { serverSettings } from './server.ts';
 
-export interface EdgeResult {
+/** What every result begins with. */
+export interface Outcome {
   /** Whether every bar was reached. */
   pass: boolean;
   bars: Bar[];
@@ -19,6 +20,9 @@ export interface EdgeResult {
   tookS: number;
   /** Of the tree that was measured; `+` if files were changed since. */
   commit: string;
+}
+
+export interface EdgeResult extends Outcome {
   environment: Environment & { postgres: string; postgresSettings: Readonly<Record<string, string>> };
   scale: Scale;
   keysBefore: number;
@@ -38,6 +42,19 @@ export function begin(): Began {
   return { at: new Date(), commit: commitOf(import.meta.dirname), environment: environment() };
 }
 
+/** An aim that is not reached fails nothing. */
+export function outcomeOf(began: Began, { command, seed }: Pick<Outcome, 'command' | 'seed'>, bars: Bar[]): Outcome {
+  return {
+    pass: bars.every(({ kind, pass }) => pass || kind === 'aim'),
+    bars,
+    command,
+    seed,
+    startedAt: began.at.toISOString(),
+    tookS: Math.round((Date.now() - began.at.getTime()) / 1_000),
+    commit: began.commit,
+  };
+}
+
 export function edgeResult(
   began: Began,
   call: { command: string; seed: number; scale: Scale },
@@ -45,13 +62,7 @@ export function edgeResult(
   bars: Bar[],
 ): EdgeResult {
   return {
-    pass: bars.every(({ kind, pass }) => pass || kind === 'aim'),
-    bars,
-    command: call.command,
-    seed: call.seed,
-    startedAt: began.at.toISOString(),
-    tookS: Math.round((Date.now() - began.at.getTime()) / 1_000),
-    commit: began.commit,
+    ...outcomeOf(began, call, bars),
     environment: { ...began.environment, postgres: postgresVersion, postgresSettings: serverSettings },
     scale: call.scale,
     keysBefore,

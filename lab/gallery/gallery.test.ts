@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { entries } from './entries.ts';
 import { pageOf } from './page.ts';
-import type { Judged } from './trial.ts';
+import { hasStoodStill, type Judged } from './trial.ts';
 
 const recipes = join(import.meta.dirname, 'recipes');
 
@@ -56,4 +56,12 @@ test('the page has a row for each that was judged, with what was found', () => {
   assert.deepEqual(rows, [
     '| inbox: mark-last, work, commit, then mark the id | violated | 3 doubled | 4000 | after 17 orders | kill broker-1 |',
   ]);
+});
+
+test('one that brought few of the last orders through stood still; one that loses a few did not', () => {
+  assert.equal(hasStoodStill({ written: 200, done: 200 }, 1), false);
+  assert.equal(hasStoodStill({ written: 200, done: 190 }, 1), false);
+  assert.equal(hasStoodStill({ written: 200, done: 100 }, 1), true, 'one of two processes stood still');
+  assert.equal(hasStoodStill({ written: 200, done: 100 }, 0.5), false);
+  assert.equal(hasStoodStill({ written: 0, done: 0 }, 1), true);
 });

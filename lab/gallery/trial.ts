@@ -64,7 +64,7 @@ export async function tryEntry(
   rmSync(join(out, 'ledger.tsv'), { force: true });
   const counted = Object.entries(report.recon.deltas).filter(([, { count }]) => count > 0);
   const { lastOrders, first } = examined!;
-  const stoodStill = lastOrders.done < lastOrders.written * delivers * atWork;
+  const stoodStill = hasStoodStill(lastOrders, delivers);
   const verdict = stoodStill ? 'undecided' : report.verdict;
   return {
     name,
@@ -86,4 +86,9 @@ export async function tryEntry(
         : []),
     ],
   };
+}
+
+/** `delivers`: the share that has an effect while nothing goes wrong. A run without any order shows nothing either. */
+export function hasStoodStill({ written, done }: Examined['lastOrders'], delivers: number): boolean {
+  return written === 0 || done < written * delivers * atWork;
 }

@@ -1,22 +1,13 @@
 /** What the bench of the inbox leaves behind. */
 import { medianOf, type Bar } from '../bars.ts';
 import type { Environment } from '../../load/result.ts';
-import { writeFiles, type Began } from '../result.ts';
+import { outcomeOf, writeFiles, type Began, type Outcome } from '../result.ts';
 import { serverSettings } from '../server.ts';
 import type { InboxScale } from './cases.ts';
 import type { InboxRound, InboxRounds } from './inbox.ts';
 import { plotInbox } from './plot.ts';
 
-export interface InboxResult {
-  /** Whether every bar was reached. */
-  pass: boolean;
-  bars: Bar[];
-  command: string;
-  seed: number;
-  startedAt: string;
-  tookS: number;
-  /** Of the tree that was measured; `+` if files were changed since. */
-  commit: string;
+export interface InboxResult extends Outcome {
   environment: Environment & {
     postgres: string;
     kafka?: string;
@@ -35,13 +26,7 @@ export function inboxResult(
   bars: Bar[],
 ): InboxResult {
   return {
-    pass: bars.every(({ kind, pass }) => pass || kind === 'aim'),
-    bars,
-    command: call.command,
-    seed: call.seed,
-    startedAt: began.at.toISOString(),
-    tookS: Math.round((Date.now() - began.at.getTime()) / 1_000),
-    commit: began.commit,
+    ...outcomeOf(began, call, bars),
     environment: { ...began.environment, ...versions, postgresSettings: serverSettings },
     scale: call.scale,
     median: medianOf(rounds),

@@ -1,22 +1,13 @@
 /** What the relay's bench leaves behind. */
 import { medianOf, type Bar } from '../bars.ts';
 import type { Environment } from '../../load/result.ts';
-import { writeFiles, type Began } from '../result.ts';
+import { outcomeOf, writeFiles, type Began, type Outcome } from '../result.ts';
 import { serverSettings } from '../server.ts';
 import type { RelayScale } from './cases.ts';
 import { plotRelay } from './plot.ts';
 import type { RelayRound, RelayRounds } from './relay.ts';
 
-export interface RelayResult {
-  /** Whether every bar was reached. */
-  pass: boolean;
-  bars: Bar[];
-  command: string;
-  seed: number;
-  startedAt: string;
-  tookS: number;
-  /** Of the tree that was measured; `+` if files were changed since. */
-  commit: string;
+export interface RelayResult extends Outcome {
   environment: Environment & {
     postgres: string;
     kafka: string;
@@ -37,13 +28,7 @@ export function relayResult(
   bars: Bar[],
 ): RelayResult {
   return {
-    pass: bars.every(({ pass }) => pass),
-    bars,
-    command: call.command,
-    seed: call.seed,
-    startedAt: began.at.toISOString(),
-    tookS: Math.round((Date.now() - began.at.getTime()) / 1_000),
-    commit: began.commit,
+    ...outcomeOf(began, call, bars),
     environment: { ...began.environment, ...versions, postgresSettings: serverSettings },
     scale: call.scale,
     median: medianOf(rounds),

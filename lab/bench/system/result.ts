@@ -1,23 +1,14 @@
 /** What the bench of the whole system leaves behind. */
 import type { Environment } from '../../load/result.ts';
 import { medianOf, type Bar } from '../bars.ts';
-import { writeFiles, type Began } from '../result.ts';
+import { outcomeOf, writeFiles, type Began, type Outcome } from '../result.ts';
 import { serverSettings } from '../server.ts';
 import { highest, holds, keepsUp } from './bars.ts';
 import type { SystemScale } from './cases.ts';
 import { plotSystem } from './plot.ts';
 import type { SystemRound, SystemRounds } from './system.ts';
 
-export interface SystemResult {
-  /** Whether every bar was reached. */
-  pass: boolean;
-  bars: Bar[];
-  command: string;
-  seed: number;
-  startedAt: string;
-  tookS: number;
-  /** Of the tree that was measured; `+` if files were changed since. */
-  commit: string;
+export interface SystemResult extends Outcome {
   environment: Environment & { postgres: string; kafka: string; postgresSettings: Readonly<Record<string, string>> };
   scale: SystemScale;
   /** Requests a second, of the medians: at which every bar is reached, and at which at least nothing gathers. */
@@ -38,13 +29,7 @@ export function systemResult(
   const median = medianOf(rounds);
   const runs = [median.promised, ...Object.values(median.ladder)];
   return {
-    pass: bars.every(({ kind, pass }) => pass || kind === 'aim'),
-    bars,
-    command: call.command,
-    seed: call.seed,
-    startedAt: began.at.toISOString(),
-    tookS: Math.round((Date.now() - began.at.getTime()) / 1_000),
-    commit: began.commit,
+    ...outcomeOf(began, call, bars),
     environment: { ...began.environment, ...versions, postgresSettings: serverSettings },
     scale: call.scale,
     highestRate: { holds: highest(runs, holds), keepsUp: highest(runs, keepsUp) },

@@ -13,10 +13,11 @@ after(() => rmSync(root, { recursive: true }));
 /** The runner runs inside a test here, and Node would take the inner run for a part of the outer one. */
 delete process.env['NODE_TEST_CONTEXT'];
 
-async function runText(body: string): Promise<FileResult> {
+async function runText(body: string, fileTimeoutMs = 60_000): Promise<FileResult> {
   const file = 'demo.test.mts';
   writeFileSync(join(root, file), `import { test, describe } from 'node:test';\n${body}`);
-  const options = { root, concurrency: 1, env: {}, progress: () => {}, signal: new AbortController().signal };
+  const { signal } = new AbortController();
+  const options = { root, concurrency: 1, env: {}, progress: () => {}, signal, fileTimeoutMs };
   const [result] = await runFiles([file], options);
   assert.ok(result);
   return result;
@@ -51,6 +52,17 @@ test('a file that cannot be loaded, dies, leaves early, or has no test is a fail
     const { failures } = await runText(body);
     assert.ok(failures.length > 0, `green: ${body}`);
     assert.match(failures.map((failure) => failure.reason).join('\n'), reason, body);
+  }
+});
+
+test('a file whose process does not end is ended, and a failure', { timeout: 30_000 }, async () => {
+  for (const body of [
+    "test('a', () => {}); setInterval(() => {}, 1_000);",
+    "test('a', () => { throw new Error('no'); }); setInterval(() => {}, 1_000);",
+    "test('a', async () => { setInterval(() => {}, 1_000); await new Promise(() => {}); });",
+  ]) {
+    const { failures } = await runText(body, 2_000);
+    assert.match(failures.map((failure) => failure.reason).join('\n'), /did not end within 2 s/, body);
   }
 });
 

@@ -62,8 +62,8 @@ async function test({ flags: { deep }, words, output, signal }: Context<typeof f
   if (files.includes(ownTest)) step('test runner', '--test', '--test-reporter=dot', ownTest);
   const results = await runOnServers(
     files.filter((file) => file !== ownTest),
-    output.progress,
-    signal,
+    // The longest takes about a third of it.
+    { progress: output.progress, signal, fileTimeoutMs: (deep ? 20 : 15) * 60_000 },
   );
   if (words.length === 0 && deep) step('plants', 'tools/plants.ts');
 
@@ -89,11 +89,11 @@ function needs(file: string): 'nothing' | 'pg' | 'kafka' | 'chaos' {
  */
 async function runOnServers(
   files: readonly string[],
-  progress: (text: string) => void,
-  signal: AbortSignal,
+  limits: { progress: (text: string) => void; signal: AbortSignal; fileTimeoutMs: number },
 ): Promise<FileResult[]> {
+  const { progress, signal } = limits;
   const of = (...kinds: string[]): string[] => files.filter((file) => kinds.includes(needs(file)));
-  const options = { root, progress, signal };
+  const options = { root, ...limits };
   // Hundreds of processes compile the same files: that is a third of what it takes to start one.
   const base = { NODE_COMPILE_CACHE: join(stateDirectory(), 'compile-cache') };
   const results = await runFiles(of('nothing'), { ...options, concurrency: 2, env: base });

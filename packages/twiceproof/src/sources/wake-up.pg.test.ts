@@ -32,8 +32,9 @@ async function untilListening(): Promise<number> {
 test(
   'a wake-up ends the wait, also one that came while nobody was waiting; many are sent as few',
   { timeout: 30_000 },
-  async () => {
+  async (t) => {
     const wakeUps = listenForWakeUps({ connect });
+    t.after(async () => wakeUps.close());
     await untilListening();
     let sent = 0;
     const counting = {
@@ -53,34 +54,34 @@ test(
     await pool.query('NOTIFY twiceproof');
     await pool.query('SELECT 1');
     await wakeUps.wait(longMs, never);
-    await wakeUps.close();
   },
 );
 
 test(
   'a connection that is lost is made again, and the wait goes by the clock meanwhile',
   { timeout: 30_000 },
-  async () => {
+  async (t) => {
     const wakeUps = listenForWakeUps({ connect });
+    t.after(async () => wakeUps.close());
     const pid = await untilListening();
-    await pool.query('SELECT pg_terminate_backend($1)', [pid]);
+    // It answers when the backend has gone: one that is still going looks as if it listened.
+    await pool.query('SELECT pg_terminate_backend($1, 10_000)', [pid]);
     await wakeUps.wait(1, never);
     assert.notEqual(await untilListening(), pid);
     const waiting = wakeUps.wait(longMs, never);
     await pool.query('NOTIFY twiceproof');
     await waiting;
-    await wakeUps.close();
   },
 );
 
-test('the wait ends with its signal', { timeout: 30_000 }, async () => {
+test('the wait ends with its signal', { timeout: 30_000 }, async (t) => {
   const wakeUps = listenForWakeUps({ connect });
+  t.after(async () => wakeUps.close());
   await untilListening();
   const stop = new AbortController();
   const waiting = wakeUps.wait(longMs, stop.signal);
   stop.abort();
   await waiting;
-  await wakeUps.close();
 });
 
 test('a connection that cannot listen is closed, before another one is made', { timeout: 30_000 }, async () => {

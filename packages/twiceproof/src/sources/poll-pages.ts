@@ -122,8 +122,8 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
   async function read(client: PoolClient, cursor: Cursor, limit: number): Promise<Page> {
     const { shard, prev, cur, lastId } = cursor;
     const window = [shard, prev, cur, String(lastId)];
-    // The first page of a window tells whether it is a large one.
-    if (lastId === 0n) {
+    // The first page of a window tells whether it is a large one, unless that is plain from its transactions.
+    if (lastId === 0n && transactionsBetween(prev, cur) <= BigInt(limit)) {
       lists.delete(shard);
       const { found, inPage } = await readRows(client, 'page', [...window, limit], cursor);
       const rows = found.map((row) => toRow(row, row['position'] as string));
@@ -167,6 +167,12 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
   }
 
   return { take };
+}
+
+/** At most: numbers are drawn by others too. A snapshot is written as xmin:xmax:xip,... */
+function transactionsBetween(prev: string, cur: string): bigint {
+  const xmax = (snapshot: string): bigint => BigInt(snapshot.split(':')[1] ?? 0);
+  return xmax(cur) - xmax(prev);
 }
 
 /** It begins where the cursor stands now, and is not used up; one that was cut and is used up says nothing of the rest. */

@@ -95,13 +95,15 @@ export const shardsWithWork = (schema: string): string =>
  * clock of transactions: in a statement of its own, after the lock, or it might be older than the cursor. One round
  * trip, hence no parameters.
  *
- * Without sequential scans, because a plan that was made while the table was empty would have one, and is kept. An advance
- * that a crash of the server takes back makes duplicates only, so nobody waits for the disk.
+ * Without sequential scans, because a plan that was made while the table was empty would have one, and is kept. Without
+ * parallel workers, which take more of the server than they bring; a long list is sorted in memory. An advance that a
+ * crash of the server takes back makes duplicates only, so nobody waits for the disk.
  */
 export const beginAndLock = (schema: string, shards: readonly number[], idleTimeoutMs: number): string =>
   `BEGIN ISOLATION LEVEL READ COMMITTED;
    SELECT set_config('idle_in_transaction_session_timeout', '${Math.round(idleTimeoutMs)}', true),
      set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
+     set_config('max_parallel_workers_per_gather', '0', true), set_config('work_mem', '64MB', true),
      set_config('synchronous_commit', 'off', true), set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true);
    SELECT shard, prev::text, cur::text, last_id::text, window_done::text
    FROM ${schema}.relay_cursor WHERE shard IN (${shards.map(Number).join(', ')})

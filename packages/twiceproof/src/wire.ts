@@ -8,7 +8,7 @@ import { timeOfUuidv7 } from './uuid.ts';
  * id, its value the payload as it was stored, and all else is headers. Headers of the message itself, `traceparent`
  * among them, go along unchanged.
  */
-export function toRecord({ id, createdAt, ...message }: SourcedMessage, source: string): OutgoingRecord {
+export function toRecord(message: SourcedMessage, source: string): OutgoingRecord {
   // Somebody has written the row by hand: an array or a text would become headers with numbers for names.
   if (message.headers && Object.getPrototypeOf(message.headers) !== Object.prototype) {
     throw new TypeError('the headers are not an object');
@@ -20,11 +20,11 @@ export function toRecord({ id, createdAt, ...message }: SourcedMessage, source: 
     headers: {
       ...message.headers,
       ce_specversion: '1.0',
-      ce_id: id,
+      ce_id: message.id,
       ce_type: message.type,
       ce_source: source,
       ce_subject: message.aggregateId,
-      ce_time: createdAt.toISOString(),
+      ce_time: message.createdAt.toISOString(),
     },
   };
 }

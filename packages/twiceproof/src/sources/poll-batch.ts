@@ -62,7 +62,7 @@ export function createBatch({ client, schema, cursor, page, onEnd }: Held): Sour
       aside.map(({ message }) => message.type),
       aside.map(({ message }) => message.payload),
       aside.map(({ headers }) => headers),
-      aside.map(({ createdAt }) => createdAt),
+      aside.map(({ createdUs }) => createdUs),
       aside.map((row) => reasons.get(row) ?? 'behind a message that is parked'),
     ]);
     await point('source:parked');

@@ -23,9 +23,9 @@ export interface Cursor {
 export interface Row {
   position: bigint;
   message: SourcedMessage;
-  /** As they stand in the outbox: JSON, and a time with microseconds. */
+  /** As they stand in the outbox: JSON, and microseconds since 1970. */
   headers: string | null;
-  createdAt: string;
+  createdUs: number;
   /** Of a key that is parked: it goes behind. */
   isBehind: boolean;
 }
@@ -181,16 +181,15 @@ function isValid({ prev, cur, lastId, ids, isWhole }: Listed, cursor: Cursor): b
 }
 
 function toRow(row: Record<string, unknown>, id: string): Row {
-  const [headers, createdAt] = [row['headers'] as string | null, row['created_at'] as string];
+  const [headers, createdUs] = [row['headers'] as string | null, Number(row['created_us'])];
   const message: SourcedMessage = {
     topic: row['topic'] as string,
     aggregateId: row['aggregate_id'] as string,
     id: row['msg_id'] as string,
     type: row['event_type'] as string,
     payload: row['payload'] as Buffer,
-    // As the server writes it in UTC: 2026-01-31 12:00:00.123456+00
-    createdAt: new Date(`${createdAt.slice(0, 10)}T${createdAt.slice(11, -3)}Z`),
+    createdAt: new Date(Math.floor(createdUs / 1_000)),
     ...(headers !== null && { headers: JSON.parse(headers) as Record<string, string> }),
   };
-  return { position: BigInt(id), message, headers, createdAt, isBehind: row['is_behind'] as boolean };
+  return { position: BigInt(id), message, headers, createdUs, isBehind: row['is_behind'] as boolean };
 }

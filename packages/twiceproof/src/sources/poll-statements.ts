@@ -1,11 +1,11 @@
 /** The statements by which the outbox is read as a log. Why they lose nothing and keep the order is said in poll.ts. */
 
 /**
- * What a row of the outbox is read as: texts, since how a client reads json or times is for its owner to choose. A message
- * of a key that is parked may not overtake it.
+ * What a row of the outbox is read as: texts and numbers, since how a client reads json or times is for its owner to
+ * choose. A message of a key that is parked may not overtake it.
  */
 const columns = (schema: string): string => `o.topic, o.aggregate_id, o.msg_id, o.event_type,
-  o.payload, o.headers::text, o.created_at::text,
+  o.payload, o.headers::text, round(1e6::float8 * date_part('epoch', o.created_at)) AS created_us,
   CASE WHEN EXISTS (SELECT FROM ${schema}.relay_parked WHERE shard = $1::smallint)
     THEN EXISTS (SELECT FROM ${schema}.relay_parked p WHERE p.shard = o.shard AND p.aggregate_id = o.aggregate_id)
     ELSE false END AS is_behind`;
@@ -104,7 +104,7 @@ export const beginAndLock = (schema: string, shards: readonly number[], idleTime
    SELECT set_config('idle_in_transaction_session_timeout', '${Math.round(idleTimeoutMs)}', true),
      set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
      set_config('max_parallel_workers_per_gather', '0', true), set_config('work_mem', '64MB', true),
-     set_config('synchronous_commit', 'off', true), set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true);
+     set_config('synchronous_commit', 'off', true);
    SELECT shard, prev::text, cur::text, last_id::text, window_done::text
    FROM ${schema}.relay_cursor WHERE shard IN (${shards.map(Number).join(', ')})
    ORDER BY advanced_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
@@ -136,9 +136,10 @@ function snapshot(text: string): string {
 export const park = (schema: string): string =>
   `INSERT INTO ${schema}.relay_parked
      (shard, topic, aggregate_id, msg_id, event_type, payload, headers, created_at, reason)
-   SELECT $1::smallint, m.topic, m.aggregate_id, m.msg_id, m.event_type, m.payload, m.headers, m.created_at, m.reason
-   FROM unnest($2::text[], $3::text[], $4::uuid[], $5::text[], $6::bytea[], $7::json[], $8::timestamptz[], $9::text[])
-     WITH ORDINALITY AS m (topic, aggregate_id, msg_id, event_type, payload, headers, created_at, reason, n)
+   SELECT $1::smallint, m.topic, m.aggregate_id, m.msg_id, m.event_type, m.payload, m.headers,
+     to_timestamp(m.created_us / 1e6), m.reason
+   FROM unnest($2::text[], $3::text[], $4::uuid[], $5::text[], $6::bytea[], $7::json[], $8::float8[], $9::text[])
+     WITH ORDINALITY AS m (topic, aggregate_id, msg_id, event_type, payload, headers, created_us, reason, n)
    ORDER BY n`;
 
 /** Why this database must not be published from, if anything. */

@@ -160,6 +160,22 @@ test('a batch of large payloads ends when it has enough bytes, and nothing is mi
   );
 });
 
+test('what is put aside is what stands in the outbox, to the microsecond', async () => {
+  await using kit = await createKit(harness, 1);
+  const { source } = await kit.openSource();
+  await kit.write(...numbered('bad', 1, 50));
+  const batch = await hold(source, 50);
+  await batch.advance({ done: 50, parked: [{ index: 0, reason: 'cannot be' }] });
+  await kit.write(...numbered('bad', 51, 100));
+  assert.deepEqual(await takeRest(source), []);
+  const columns = 'shard, topic, aggregate_id, msg_id, event_type, payload, headers::text, created_at';
+  const { rows } = await pool.query<{ count: number }>(
+    `SELECT count(*)::int FROM (SELECT ${columns} FROM ${await schemaOf()}.outbox
+       INTERSECT SELECT ${columns} FROM ${await schemaOf()}.relay_parked) AS same`,
+  );
+  assert.equal(rows[0]!.count, 51, 'the first, and those behind it');
+});
+
 test('a key that is parked while the next page was read ahead is not overtaken by that page', async () => {
   await using kit = await createKit(harness, 1);
   const source = createPollSource({ pool, schema: await schemaOf(), maxListed });

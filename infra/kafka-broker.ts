@@ -17,6 +17,7 @@ export interface BrokerNode {
   port: number;
   controllerPort: number;
   sideDoor?: SideDoor | undefined;
+  settings?: Readonly<Record<string, string>> | undefined;
   directory: string;
   clusterId: string;
 }
@@ -88,6 +89,7 @@ export function writeBrokerFiles(
     'log.dirs': 'log',
     ...safetySettings(all.length),
     ...frugalSettings,
+    ...node.settings,
   };
   writeFileSync(file, toProperties(settings));
   return file;

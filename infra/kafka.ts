@@ -24,6 +24,8 @@ export interface KafkaOptions {
   port?: number;
   /** One for each broker, such as for clients that come through a proxy. Defaults to none. */
   sideDoors?: readonly SideDoor[];
+  /** Beside those of every broker of ours, or instead of them. Defaults to none. */
+  settings?: Readonly<Record<string, string>>;
   /** Where to keep the brokers' data beyond the run. Defaults to new data inside the run. */
   directory?: string;
   progress?: (text: string) => void;
@@ -99,6 +101,7 @@ async function layOut(options: KafkaOptions, directory: string): Promise<BrokerN
     port: options.port === undefined ? ports[index]! : options.port + index,
     controllerPort: ports[options.brokers + index]!,
     sideDoor: options.sideDoors?.[index],
+    settings: options.settings,
     directory: join(directory, `broker-${index + 1}`),
     clusterId,
   }));

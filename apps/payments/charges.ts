@@ -16,8 +16,8 @@ export interface ChargeCounts {
 }
 
 export interface ChargeOptions extends ChargeCounts {
-  /** For experiments. */
-  diesAtEffect: boolean;
+  /** For experiments: on which side of the charge it dies, so that it is between the two writes. */
+  dies?: 'before-charge' | 'after-charge' | undefined;
 }
 
 export function chargeOrders(shape: 'each', options: ChargeOptions): HandlerOfEach;
@@ -28,8 +28,10 @@ export function chargeOrders(shape: 'set' | 'each', options: ChargeOptions): Han
     const created = events.filter(({ amount_cents }) => amount_cents !== undefined);
     options.ignored(messages.length - events.length);
     options.charged(created.length);
-    if (events.length > 0) await writeEffects(tx, events);
-    if (options.diesAtEffect && events.length > 0) process.kill(process.pid, 'SIGKILL');
+    if (events.length === 0) return;
+    if (options.dies === 'before-charge') process.kill(process.pid, 'SIGKILL');
+    await writeEffects(tx, events);
+    if (options.dies === 'after-charge') process.kill(process.pid, 'SIGKILL');
   };
   return shape === 'set' ? { set: apply } : { each: async (tx, message) => apply(tx, [message]) };
 }

@@ -58,9 +58,11 @@ export async function serve({ given, pool, transport, signal, log }: ServeOption
     observe: watch.pass,
     onTrouble: watch.trouble,
   };
-  const counts = { ...watch, diesAtEffect: given['crash-point'] === 'effect' };
+  const chargesFirst = given['effect-order'] === 'charge-first';
+  const side = chargesFirst ? ('after-charge' as const) : ('before-charge' as const);
+  const counts = { ...watch, dies: given['crash-point'] === 'effect' ? side : undefined };
   const consume = async (stopped: AbortSignal): Promise<void> => {
-    if (given['effect-order'] === 'charge-first') {
+    if (chargesFirst) {
       return chargeFirst({ ...consuming, charge: chargeOrders('each', counts).each }, stopped);
     }
     const consumer = createConsumer({

@@ -24,6 +24,7 @@ const flags = {
     choices: ['commit', 'publish', 'effect'],
     help: 'one headline shot, and nothing else: between commit and publish, publish and cursor, inbox and effect',
   },
+  'dup-rate': { type: 'string', default: '0.05', help: 'the share of messages that are delivered again, 0 to 1' },
   'unique-charge': { type: 'boolean', help: 'with the constraint that would hide a broken inbox' },
   'no-shrink': { type: 'boolean', help: 'do not look for fewer faults that break it as well' },
   out: { type: 'string', help: 'a new directory for what the run leaves; otherwise one in .twiceproof' },
@@ -46,6 +47,7 @@ await main({
     const lengths = (['quick', 'soak', 'replay', 'crash-point'] as const).filter((name) => given[name]);
     return [
       ...(lengths.length > 1 ? [`--${lengths.join(' and --')} exclude each other`] : []),
+      ...(isShare(given['dup-rate'] ?? '0') ? [] : [`--dup-rate is a number from 0 to 1, not '${given['dup-rate']}'`]),
       ...(given.soak !== undefined && secondsOf(given.soak) === undefined
         ? [`--soak is a time such as 2h, 45m or 300s, not '${given.soak}'`]
         : []),
@@ -68,8 +70,8 @@ async function chaos({ flags: given, output, signal }: Context<typeof flags>): P
     const options = { signal, progress: output.progress, ...watch };
     const report = await besiege({ ...options, schedule, out });
     output.say(textOf(report));
-    if (report.verdict === 'violated' && !given['no-shrink']) await findFewer(schedule, out, options);
     tell(report, { given, out, output });
+    if (report.verdict === 'violated' && !given['no-shrink']) await findFewer(schedule, out, options);
     return report.ok ? EXIT.ok : EXIT.failed;
   } catch (error) {
     if (!signal.aborted) throw error;
@@ -83,11 +85,15 @@ async function chaos({ flags: given, output, signal }: Context<typeof flags>): P
 
 function scheduleOf(given: Given): Schedule {
   const { rate, 'unique-charge': uniqueCharge, 'crash-point': crashPoint } = given;
-  const base = { seed: given.seed ?? randomInt(2 ** 32), rate, uniqueCharge };
+  const base = { seed: given.seed ?? randomInt(2 ** 32), rate, dupRate: Number(given['dup-rate']), uniqueCharge };
   if (crashPoint) return shotSchedule(crashPoint, { ...base, ...shot });
   if (given.quick) return drawSchedule({ ...base, ...quick });
   const seconds = given.soak === undefined ? normalS : secondsOf(given.soak)!;
   return drawSchedule({ ...base, seconds, minOrders: 0 });
+}
+
+function isShare(text: string): boolean {
+  return /^\d*\.?\d+$/.test(text) && Number(text) <= 1;
 }
 
 function secondsOf(text: string): number | undefined {
@@ -115,18 +121,20 @@ async function findFewer(
   options: Omit<SiegeOptions, 'schedule' | 'out'>,
 ): Promise<void> {
   let runs = 0;
+  const file = join(out, 'shrunk.json');
   const { items } = await shrink(
     schedule.faults,
     async (faults) => {
       runs += 1;
       options.progress(`shrinking: ${faults.length} faults`);
       const smaller = { ...options, schedule: withOnly(faults, schedule), out: join(out, `shrink-${runs}`) };
-      return (await besiege(smaller)).verdict === 'violated';
+      const isViolated = (await besiege(smaller)).verdict === 'violated';
+      // At once: what was found stays found when the next run comes to nothing.
+      if (isViolated) writeFileSync(file, `${JSON.stringify(smaller.schedule, undefined, 2)}\n`);
+      return isViolated;
     },
     maxShrinkRuns,
   );
-  const file = join(out, 'shrunk.json');
-  writeFileSync(file, `${JSON.stringify(withOnly(items, schedule), undefined, 2)}\n`);
   options.progress(
     `shrunk from ${schedule.faults.length} to ${items.length} faults: npm run chaos -- --replay ${file}`,
   );

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { runChaos } from './chaos-under-test.ts';
 import { crashPoints } from './system/schedule.ts';
@@ -10,10 +11,11 @@ test('a seed that nobody has chosen: nothing is lost or doubled in three minutes
   assert.ok(report.recon.counts['orders']! > 40_000);
 });
 
-test('with the constraint against a second charge it is the same', async (t) => {
-  const { report } = await runChaos(t, ['--soak=60s', '--seed=11', '--unique-charge']);
+test('with the constraint against a second charge, and three in ten delivered again, it is the same', async (t) => {
+  const { report } = await runChaos(t, ['--soak=60s', '--seed=11', '--unique-charge', '--dup-rate=0.3']);
   assert.equal(report.verdict, 'clean');
   assert.equal(report.uniqueCharge, true);
+  assert.ok(report.injectedDuplicates > 2_000, `${report.injectedDuplicates} duplicates`);
 });
 
 for (const crashPoint of Object.keys(crashPoints)) {
@@ -23,3 +25,16 @@ for (const crashPoint of Object.keys(crashPoints)) {
     assert.ok(report.faults['kill']!.fired >= 2);
   });
 }
+
+test('what a run has left is run again, as it was', async (t) => {
+  const { report, out } = await runChaos(t, ['--crash-point=publish', '--seed=13']);
+  const again = await runChaos(t, [`--replay=${join(out, 'schedule.json')}`]);
+  const told = ({ seed, seconds, rate, faults }: typeof report) => ({
+    seed,
+    seconds,
+    rate,
+    kills: faults['kill']!.planned,
+  });
+  assert.deepEqual(told(again.report), told(report));
+  assert.ok(again.report.faults['kill']!.fired > 0);
+});

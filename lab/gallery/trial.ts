@@ -66,12 +66,14 @@ export async function tryEntry(
   const { lastOrders, first } = examined!;
   const stoodStill = hasStoodStill(lastOrders, delivers);
   const verdict = stoodStill ? 'undecided' : report.verdict;
+  const unfinished = report.reasons.filter((reason) => !reason.startsWith('vacuous'));
   return {
     name,
     room,
     expects,
     verdict,
-    ok: verdict === expects,
+    // Of what should be clean everything must have come to its end, too.
+    ok: verdict === expects && (expects === 'violated' || unfinished.length === 0),
     deltas: Object.fromEntries(counted.map(([delta, { count }]) => [delta, count])),
     orders: report.recon.counts['orders'] ?? 0,
     first,
@@ -80,7 +82,7 @@ export async function tryEntry(
     ),
     tookS: Math.round((performance.now() - began) / 1_000),
     reasons: [
-      ...report.recon.reasons,
+      ...new Set([...report.recon.reasons, ...unfinished]),
       ...(stoodStill
         ? [`of the last ${lastOrders.written} orders ${lastOrders.done} had an effect: it stood still`]
         : []),

@@ -123,6 +123,7 @@ function createLine(client: Client, options: GrpcOptions, onDone: OnDone): Line 
       const method = service[send.operation === 'create' ? 'Create' : 'SetStatus']!;
       const { path, requestSerialize, responseDeserialize } = method;
       let bytes: Buffer | undefined;
+      let initial: Metadata | undefined;
       const keep = (buffer: Buffer): Buffer => (bytes = buffer);
       const mine = client.makeUnaryRequest(
         path,
@@ -133,9 +134,12 @@ function createLine(client: Client, options: GrpcOptions, onDone: OnDone): Line 
         () => {},
       );
       call = mine;
+      mine.on('metadata', (given: Metadata) => {
+        initial = given;
+      });
       mine.on('status', (given: StatusObject) => {
         if (call !== mine) return;
-        reply.take(given, bytes, responseDeserialize);
+        reply.take(given, initial, bytes, responseDeserialize);
         finish(isCut(send) ? 'cut' : reply.isOfServer ? 'answered' : 'reset');
       });
       if (!isCut(send)) return;
@@ -158,7 +162,12 @@ function createLine(client: Client, options: GrpcOptions, onDone: OnDone): Line 
 interface Reply extends Answer {
   /** And not an error that the library has made up because there was no answer. */
   isOfServer: boolean;
-  take(given: StatusObject, bytes: Buffer | undefined, deserialize: (bytes: Buffer) => unknown): void;
+  take(
+    given: StatusObject,
+    initial: Metadata | undefined,
+    bytes: Buffer | undefined,
+    deserialize: (bytes: Buffer) => unknown,
+  ): void;
 }
 
 function createReply(): Reply {
@@ -168,10 +177,11 @@ function createReply(): Reply {
     status: 0,
     digest: { a: 0, b: 0 },
     isOfServer: false,
-    take({ code, details, metadata }, bytes, deserialize) {
+    take({ code, details, metadata }, initial, bytes, deserialize) {
       const { date: _, ...trailers } = metadata.getMap();
+      const { date: __, ...headers } = initial?.getMap() ?? {};
       const message = bytes?.toString('hex') ?? '';
-      text = JSON.stringify([code, details, trailers, message]);
+      text = JSON.stringify([code, details, headers, trailers, message]);
       read = () => (bytes ? (deserialize(bytes) as { order_id?: string; version?: number }) : {});
       reply.status = code;
       // A service that refuses says why in its trailers.

@@ -54,6 +54,10 @@ function swap<T>(rows: T[], one: (row: T) => boolean, other: (row: T) => boolean
   [rows[a], rows[b]] = [rows[b]!, rows[a]!];
 }
 
+function ofAnother(effect: Run['effects'][number]): Run['effects'][number] {
+  return { ...effect, consumer: 'billing' };
+}
+
 /** Whatever was answered to this version's key, it was this. */
 function answerAll(calls: readonly Call[], answer: Partial<Answer>): void {
   for (const call of calls) call.answer = { ...call.answer!, ...answer };
@@ -79,6 +83,16 @@ const defects: Record<string, (planted: Planting) => Expected> = {
     forget(1, 2, 'outbox');
     Object.assign(run.orders[1]!, { version: 1, status: 'created' });
     return { lost: [`order:${key(1, 2)}`] };
+  },
+  'a change lost before the order, and the answer did not say which': ({ run, id, calls, forget }) => {
+    forget(1, 2, 'outbox');
+    Object.assign(run.orders[1]!, { version: 1, status: 'created' });
+    answerAll(calls(1, 2), { version: null });
+    return { lost: [`status:${id(1)}/paid`] };
+  },
+  'lost by one of two consumers': ({ run, id, msg }) => {
+    run.effects.push(...run.effects.filter((effect) => effect.msg_id !== msg(1, 2)).map(ofAnother));
+    return { lost: [`effect:billing/${id(1)}/2`] };
   },
   'lost between order and outbox': ({ id, forget }) => {
     forget(1, 2, 'outbox');
@@ -189,6 +203,17 @@ const defects: Record<string, (planted: Planting) => Expected> = {
   'an effect of a message that was never appended': ({ run, id }) => {
     run.effects.push({ consumer: 'payments', msg_id: uuidv7(), order_id: id(1), version: 3 });
     return { phantom: [`effect:${run.effects.length}`] };
+  },
+
+  'a retry whose key is taken for that of another request': ({ calls, key }) => {
+    const answer = { verdict: 'fail', code: 409, hash: 'other', order_id: null, version: null } as const;
+    calls(0, 1)[1]!.answer = answer;
+    return { answeredDifferently: [`key:${key(0, 1)}`] };
+  },
+  'a key that is taken for that of another request for ever': ({ run }) => {
+    const answer = { verdict: 'fail', code: 9, hash: 'other', order_id: null, version: null } as const;
+    run.calls.push({ ...run.calls.at(-1)!, door: 'grpc', answer });
+    return { answeredDifferently: [`key:${run.calls.at(-1)!.key}`] };
   },
 
   'messages of a key in the wrong order': ({ run, id, msg }) => {

@@ -26,6 +26,8 @@ export interface Circumstances {
   cutoffMs: number;
   /** The same by the clock of the ledger's writer. */
   toldCutoffMs: number;
+  /** The intents are of the load generator's ledgers, which sends one body under each key. */
+  byLedger: boolean;
   /** Records of the topic were deleted before they were read. */
   beginningIsGone: boolean;
   /** By the clock of the ledger's writer. */
@@ -40,7 +42,7 @@ export function invariants(circumstances: Circumstances): Record<Delta, readonly
     doubled: doubled(sets),
     phantom: phantom(sets),
     outOfOrder,
-    answeredDifferently,
+    answeredDifferently: answeredDifferently(circumstances),
     refusedButDone,
     altered,
     wrongContent: wrongContent(sets),
@@ -92,6 +94,19 @@ function lost({ sets, cutoffMs, toldCutoffMs, beginningIsGone }: Circumstances):
            ON e.msg_id = b.msg_id AND e.order_id = b.order_id AND e.version = b.version
          LEFT JOIN recon_charges c ON c.order_id = b.order_id) AS trail
      WHERE hop IS NOT NULL`,
+    // Where several consumers have effects, each must have had every message. They do not commit together.
+    `SELECT concat('effect:', consumer, '/', order_id, '/', version) FROM (
+       SELECT c.consumer, b.msg_id, b.order_id, b.version FROM recon_outbox b JOIN recon_first f USING (msg_id)
+         CROSS JOIN (SELECT DISTINCT consumer FROM recon_effects) AS c
+       WHERE (SELECT count(DISTINCT consumer) FROM recon_effects) > 1 AND greatest(b.at_ms, f.at_ms) <= ${cutoffMs}
+         AND EXISTS (SELECT FROM recon_effects e WHERE e.msg_id = b.msg_id)) AS expected
+     WHERE NOT EXISTS (SELECT FROM recon_effects e WHERE e.msg_id = expected.msg_id AND e.consumer = expected.consumer)`,
+    // Which change an intent has led to is known only where its answer has said so. Otherwise they are counted.
+    `SELECT concat('status:', order_id, '/', status) FROM (
+       SELECT order_id, status, count(*) AS answered FROM recon_keys
+       WHERE operation <> 'create' AND ${told} GROUP BY 1, 2 HAVING bool_or(coalesce(told_version, 0) < 1)) AS asked
+     WHERE answered > (SELECT count(DISTINCT version) FROM recon_outbox b
+       WHERE b.order_id = asked.order_id AND b.status = asked.status AND b.version > 1)`,
   ];
 }
 
@@ -161,14 +176,18 @@ const outOfOrder: readonly string[] = [
 ];
 
 /**
- * A refusal beside an ok may only say that this request was not looked at: a conflict with one under way (409), no right
- * or too much at the moment (401, 403, 408, 425, 429). One that says something of the request itself (no such order, not
- * valid) contradicts the ok. Over gRPC those are INVALID_ARGUMENT, NOT_FOUND and OUT_OF_RANGE.
+ * A refusal beside an ok may only say that this request was not looked at: no right or too much at the moment (401, 403,
+ * 408, 425, 429), or a conflict with one under way (409), which some say. One that says something of the request itself
+ * (no such order, not valid) contradicts the ok. Over gRPC those are INVALID_ARGUMENT, NOT_FOUND and OUT_OF_RANGE.
  */
 const contradicts = `verdict = 'fail' AND (code IN ('3', '5', '11')
   OR code ~ '^4[0-9][0-9]$' AND code NOT IN ('401', '403', '408', '409', '425', '429'))`;
 
-const answeredDifferently: readonly string[] = [
+/** That its key belongs to another request (409, ALREADY_EXISTS, FAILED_PRECONDITION) is never true of a ledger's. */
+const isTakenForAnother = `verdict = 'fail' AND code IN ('409', '6', '9')`;
+
+const answeredDifferently = ({ byLedger }: Circumstances): string[] => [
+  ...(byLedger ? [`SELECT concat('key:', key) FROM recon_intents WHERE ${isTakenForAnother}`] : []),
   `SELECT concat('key:', key) FROM recon_intents WHERE coalesce(verdict, 'ok') = 'ok'
    GROUP BY tenant, operation, key, door HAVING min(hash) <> max(hash)`,
   `SELECT concat('key:', key) FROM recon_keys WHERE two_answers`,

@@ -38,9 +38,9 @@ const innocent: Record<string, (run: Run) => void> = {
   'published twice, byte for byte': ({ records }) => {
     records.push(records[0]!, records[4]!);
   },
-  'a conflict beside an ok, and a request that was never sent': ({ calls }) => {
+  'too much at the moment beside an ok, and a request that was never sent': ({ calls }) => {
     const [first, second] = calls.filter(({ key }) => key === calls[0]!.key);
-    second!.answer = { ...first!.answer!, verdict: 'fail', code: 409, hash: 'conflict', order_id: null, version: null };
+    second!.answer = { ...first!.answer!, verdict: 'fail', code: 429, hash: 'later', order_id: null, version: null };
     calls.push({ ...calls[0]!, answer: { verdict: 'fail', code: 0, hash: null, order_id: null, version: null } });
   },
   'an intent that was refused, and not done': ({ calls }) => {

@@ -117,6 +117,7 @@ async function judge(sessions: Sessions, options: ReconOptions, report: Report):
   const circumstances: Circumstances = {
     sets,
     nowMs,
+    byLedger: sets.intents === undefined,
     cutoffMs: Math.min(dbNowMs - horizonMs, Number.MAX_SAFE_INTEGER),
     toldCutoffMs: Math.min(nowMs - horizonMs, Number.MAX_SAFE_INTEGER),
     beginningIsGone: cut.length > 0,

@@ -98,8 +98,8 @@ async function requireSound(judge: pg.Client, path: string): Promise<void> {
 
 /**
  * One row for each intent; which orders are this run's; and rows of other runs go, which may stand in the same tables.
- * The load generator draws accounts from a range of its seed, so the account of an order says which run it is of. What
- * can be placed in no run stays, and will be a phantom.
+ * The load generator draws accounts from a range of its seed, so the account of an order says which run it is of. Orders of
+ * other ranges are counted: whoever knows that his tables are of these runs alone can tell that there must be none.
  */
 export async function prepare(judge: pg.Client, { byLedger }: { byLedger: boolean }): Promise<void> {
   // Nobody else looks at temporary tables, and without numbers the planner guesses.

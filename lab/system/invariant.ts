@@ -27,10 +27,9 @@ interface Verdict {
 const shortestPauseMs = 5_000;
 /** It reads everything each time, and the more there is the less often: it takes no more than a fifth of the time. */
 const pausePerTime = 4;
-const longestPauseMs = 60_000;
 /** Younger intents may be under way. */
 const horizonS = 15;
-const longestMs = 120_000;
+const longestMs = 600_000;
 
 /** Until the signal; `tell` gets each finding. */
 export async function watchInvariant(
@@ -66,7 +65,7 @@ export async function watchInvariant(
     tell({ checkedAt, tookMs, ...found });
     // What could not be read, because a server was away, is looked at again soon.
     const isShort = found.verdict === 'undecided';
-    pauseMs = isShort ? shortestPauseMs : Math.min(Math.max(shortestPauseMs, pausePerTime * tookMs), longestPauseMs);
+    pauseMs = isShort ? Math.max(shortestPauseMs, tookMs) : Math.max(shortestPauseMs, pausePerTime * tookMs);
   }
 }
 
@@ -81,6 +80,13 @@ function read(line: Record<string, unknown> | undefined, otherwise: string): Omi
     charges: counts['charges'] ?? 0,
     doubled: deltas['doubled']?.count ?? 0,
     lost: deltas['lost']?.count ?? 0,
-    reasons,
+    reasons: [...reasons, ...others(deltas)],
   };
+}
+
+/** What is wrong besides: lost and doubled have a place of their own. */
+function others(deltas: Verdict['deltas']): string[] {
+  return Object.entries(deltas).flatMap(([name, { count }]) =>
+    count > 0 && name !== 'lost' && name !== 'doubled' ? [`${count} ${name}`] : [],
+  );
 }

@@ -13,8 +13,9 @@ export interface Traffic {
   stop(): Promise<void>;
 }
 
-/** The longest that a load can be told. */
-const durationS = 86_400;
+/** The longest that a load can be told, and no longer than it has keys for; then another one follows. */
+const longestS = 86_400;
+const keys = 40_000_000;
 
 export function startTraffic({ doors }: System, rate: number, directory: string): Traffic {
   mkdirSync(directory, { recursive: true });
@@ -31,7 +32,7 @@ export function startTraffic({ doors }: System, rate: number, directory: string)
         `--url=${doors.http.join()}`,
         `--grpc=${doors.grpc.join()}`,
         `--rate=${rate}`,
-        `--duration=${durationS}`,
+        `--duration=${Math.floor(Math.min(longestS, keys / rate))}`,
         `--ledger=${ledger}`,
         // Another each time: with the same one the same keys would come again.
         `--seed=${randomInt(2 ** 32)}`,

@@ -44,6 +44,7 @@ export function judgeInbox(
     name,
     of: (round) => of(round)?.longestAcceptMs,
     below: targets.acceptMs,
+    always: true,
   });
   const overSmall = (name: string, of: (run: Forgetting) => number): Demand<InboxRound> => ({
     ...bar,

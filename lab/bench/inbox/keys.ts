@@ -71,7 +71,7 @@ function newTally(): Tally {
   return { statement: createHistogram(), transaction: createHistogram(), walBytes: 0 };
 }
 
-/** As the inbox sends it: not prepared. */
+/** As a consumer sends it: planned once on a connection. */
 async function accept({ kind, client }: Store, tally: Tally): Promise<void> {
   const ids = newIds(batchKeys, kind === 'random' ? 4 : 7);
   const contents = ids.map((_, n) => String(n));
@@ -79,7 +79,11 @@ async function accept({ kind, client }: Store, tally: Tally): Promise<void> {
   const began = performance.now();
   await client.query('BEGIN');
   const sent = performance.now();
-  const { rows } = await client.query<{ verdict: string }>(acceptText, [consumer, ids, contents]);
+  const { rows } = await client.query<{ verdict: string }>({
+    name: 'accept',
+    text: acceptText,
+    values: [consumer, ids, contents],
+  });
   const answered = performance.now();
   await client.query('COMMIT');
   record(tally.transaction, performance.now() - began);

@@ -104,5 +104,8 @@ async function judgeAll({ world, databases }: Stage, ledgers: readonly string[])
   const wrong = Object.entries(found.deltas).flatMap(([name, { count }]) =>
     count > 0 ? [[name, count] as const] : [],
   );
-  return { verdict, counts, deltas: Object.fromEntries(wrong), reasons };
+  // Nobody else has written into these databases.
+  const strangers = counts['otherOrders'] ?? 0;
+  if (strangers > 0) wrong.push(['otherOrders', strangers]);
+  return { verdict: strangers > 0 ? 'violated' : verdict, counts, deltas: Object.fromEntries(wrong), reasons };
 }

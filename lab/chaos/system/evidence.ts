@@ -1,5 +1,5 @@
 /** What is kept of a run that failed: what everybody printed, and the tables. */
-import { cpSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { cpSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import type { Run } from '@twiceproof/infra/run';
 import pg from 'pg';
@@ -37,7 +37,8 @@ export async function dumpTables({ databases, postgres }: System, to: string): P
   async function dumpTable(client: pg.Client, table: string, file: string): Promise<void> {
     const written = join(postgres.directory, 'data', basename(file));
     const { rowCount } = await client.query(`COPY ${table} TO '${written.replaceAll("'", "''")}' (FORMAT csv, HEADER)`);
-    if (rowCount) renameSync(written, file);
-    else rmSync(written);
+    // Not renamed: it may have to go to another file system.
+    if (rowCount) cpSync(written, file);
+    rmSync(written);
   }
 }

@@ -21,6 +21,7 @@ const good: Facts = {
   inboxDuplicates: 7,
   injected: 3,
   restarts: {},
+  load: { code: 0, unsettled: 0 },
   endedBadly: [],
   phasesMs: { boot: 1_000 },
 };
@@ -36,6 +37,9 @@ const bad: [facts: Partial<Facts>, reason: RegExp][] = [
   [{ verdict: { ...verdict, verdict: 'violated' } }, /recon: violated/],
   [{ verdict: { ...verdict, verdict: 'undecided', reasons: ['no brokers'] } }, /no brokers/],
   [{ drained: { isDrained: false, written: 9, done: 8 } }, /not drained in time: 8 of 9/],
+  [{ load: { code: null, unsettled: undefined } }, /the load ended with null/],
+  [{ load: { code: 0, unsettled: 3 } }, /3 keys got no answer/],
+  [{ verdict: { ...verdict, counts: { ...verdict.counts, otherOrders: 1 } } }, /1 orders are of no account/],
   [{ endedBadly: ['relay-1'] }, /relay-1 did not end well/],
   [{ edgeReplays: 0 }, /vacuous: there were no edge replays/],
   [{ inboxDuplicates: 0 }, /vacuous: there were no inbox duplicates/],

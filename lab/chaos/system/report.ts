@@ -13,6 +13,8 @@ export interface Facts {
   inboxDuplicates: number;
   injected: number;
   restarts: Record<string, number>;
+  /** How the load ended; of some keys it never learned what became of them. */
+  load: { code: number | null; unsettled: number | undefined };
   /** Programs that did not end well when they were told to. */
   endedBadly: readonly string[];
   phasesMs: Record<string, number>;
@@ -51,9 +53,16 @@ export function reportOf(facts: Facts): Report {
   };
   const orders = verdict.counts['orders'] ?? 0;
   const intents = verdict.counts['keys'] ?? 0;
+  // These databases have no other runs in them.
+  const strangers = verdict.counts['otherOrders'] ?? 0;
   const reasons = [
     ...(verdict.verdict === 'clean' ? [] : [`recon: ${verdict.verdict}`, ...verdict.reasons]),
     ...(drained.isDrained ? [] : [`not drained in time: ${drained.done} of ${drained.written} messages had an effect`]),
+    ...(facts.load.code === 0 ? [] : [`the load ended with ${String(facts.load.code)}`]),
+    ...(facts.load.unsettled === 0
+      ? []
+      : [`${facts.load.unsettled ?? 'nobody knows how many'} keys got no answer after all was healed`]),
+    ...(strangers > 0 ? [`${strangers} orders are of no account that was asked for`] : []),
     ...endedBadly.map((role) => `${role} did not end well when it was told to`),
     ...vacuousBecause(schedule, faults, paths, orders, facts.injected),
   ];

@@ -23,6 +23,8 @@ export interface Schedule {
 }
 
 export type ScheduleOptions = Pick<Schedule, 'seed' | 'seconds' | 'rate' | 'uniqueCharge' | 'minOrders'> & {
+  /** Of a headline shot there is none. Defaults to 0.05. */
+  dupRate?: number;
   /** Programs that are struck more often, and where each of them can be. Defaults to none: all alike. */
   aim?: Readonly<Partial<Record<string, readonly string[]>>>;
 };
@@ -49,7 +51,7 @@ const restMs = 3_000;
 
 /** Past every timeout: of the relays' watchdog (6 s), of a group's session (6 s) and of a client (3 s). */
 const freezeMs = [7_500, 9_000] as const;
-const dupRate = 0.05;
+const usualDupRate = 0.05;
 /** A position has to come within seconds, also on a machine that is busy. */
 const maxHit = 6;
 
@@ -75,7 +77,7 @@ export function drawSchedule({ aim = {}, ...options }: ScheduleOptions): Schedul
   return {
     version: 1,
     ...options,
-    dupRate,
+    dupRate: options.dupRate ?? usualDupRate,
     mustSee: ['edge replays', 'wire duplicates', 'inbox duplicates'],
     faults: [...aimedKills(random, aim, options.seconds * 1_000), ...faults],
   };

@@ -96,7 +96,9 @@ async function goThrough(options: SiegeOptions, run: Run, made: AsyncDisposableS
     await system.untilUp(upWithinMs);
   });
   const isLate = (): string => 'the load has not ended';
-  await phase('settle', async () => within(patience.settleS * 1_000 + upWithinMs, load.child.ended, isLate));
+  const ended = await phase('settle', async () =>
+    within(patience.settleS * 1_000 + upWithinMs, load.child.ended, isLate),
+  );
   const drained = await phase('drain', async () =>
     untilDrained(system.databases, {
       timeoutMs: patience.drainMs,
@@ -121,6 +123,7 @@ async function goThrough(options: SiegeOptions, run: Run, made: AsyncDisposableS
     outcomes,
     verdict,
     drained,
+    load: { code: ended.code, unsettled: ended.lastLine?.['unsettled'] as number | undefined },
     endedBadly,
     edgeReplays: meters.total('orders_idempotency_total', 'result="hit"'),
     inboxDuplicates: meters.total('payments_messages_total', 'verdict="duplicate"'),

@@ -94,3 +94,30 @@ for (const [name, crash] of Object.entries(crashes)) {
     assert.deepEqual(await facts(), ['ours']);
   });
 }
+
+test('the server gives up waiting for a standby that must have it: nobody says that it is committed', async () => {
+  const other = new pg.Client(server.url);
+  await other.connect();
+  const wait = async (name: string): Promise<void> => {
+    await other.query(`ALTER SYSTEM SET synchronous_standby_names = '${name}'`);
+    await other.query('SELECT pg_reload_conf()');
+  };
+  await wait('nobody');
+  try {
+    const ours = transaction(pool, async (tx) => {
+      await tx.query("INSERT INTO facts VALUES ('ours')");
+    });
+    ours.catch(() => {});
+    for (;;) {
+      const { rowCount } = await other.query(
+        "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid <> pg_backend_pid()",
+      );
+      if (rowCount) break;
+    }
+    await assert.rejects(ours, { code: 'TP_COMMIT_UNKNOWN' });
+  } finally {
+    await wait('');
+    await other.end();
+  }
+  assert.deepEqual(await facts(), ['ours']);
+});

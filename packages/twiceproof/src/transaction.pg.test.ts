@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
 import { transaction, type Pool, type PoolClient } from './transaction.ts';
+import type { Tx } from './tx.ts';
 
 const { url } = await testDatabase();
 const pool = new pg.Pool({ connectionString: url });
@@ -204,8 +206,83 @@ test("a handle that is kept is refused, since its connection is somebody else's 
   assert.deepEqual(await numbers(), [0, 0]);
 });
 
+for (const [end, comesToItsEnd] of [
+  ['has failed', false],
+  ['is done', true],
+] as const) {
+  test(`what a part of the work sends when the whole ${end} is refused: it would be committed by itself`, async () => {
+    const { promise: last, resolve } = Promise.withResolvers<unknown>();
+    const ours = transaction(pool, async (tx) => {
+      // It is answered behind the end of the work, and ahead of our COMMIT or ROLLBACK.
+      const late = tx.query('SELECT pg_sleep(0.2)').then(async () => tx.query(add, [1]));
+      late.then(resolve, resolve);
+      await delay(20);
+      if (!comesToItsEnd) throw new Error('no');
+    });
+    if (comesToItsEnd) await ours;
+    else await assert.rejects(ours, /^Error: no$/);
+    assert.equal(((await last) as { code?: string }).code, 'TP_NOT_IN_TRANSACTION');
+    assert.deepEqual(await numbers(), [0, 0]);
+  });
+}
+
+test('a statement takes no longer than it may, and where the server allows less, less it stays', async () => {
+  const sleeping = transaction(pool, async (tx) => tx.query('SELECT pg_sleep(30)'), { statementWithinMs: 100 });
+  await assert.rejects(sleeping, { code: '57014' });
+  const show = async (tx: Tx): Promise<unknown> => (await tx.query('SHOW statement_timeout')).rows[0];
+  assert.deepEqual(await transaction(pool, show), { statement_timeout: '1min' });
+  const strict = new pg.Pool({ connectionString: url, options: '-c statement_timeout=700' });
+  try {
+    assert.deepEqual(await transaction(strict, show), { statement_timeout: '700ms' });
+  } finally {
+    await strict.end();
+  }
+});
+
+test('on a wire that has fallen silent it ends too, and the connection is not used again', async () => {
+  for (const silentAt of [/^BEGIN/, /^UPDATE/, /^COMMIT/]) {
+    let destroyed = 0;
+    const { promise: never } = Promise.withResolvers<never>();
+    const silent: Pool = {
+      connect: async () => {
+        const client = await pool.connect();
+        return {
+          query: async (text: string, values?: unknown[]) =>
+            silentAt.test(text) ? never : client.query<Record<string, unknown>>(text, values),
+          release: (destroy?: boolean) => {
+            if (destroy) destroyed += 1;
+            client.release(true);
+          },
+        };
+      },
+    };
+    const limits = { statementWithinMs: 100, outcomeWithinMs: 300 };
+    const work = async (tx: Tx): Promise<unknown> => tx.query(add, [1]);
+    const expected = silentAt.test('COMMIT') ? 'TP_COMMIT_UNKNOWN' : 'ETIMEDOUT';
+    // What became of it is known at last, since the connection is gone: then it is done again, as often as it may be.
+    const ended = await transaction(silent, work, { ...limits, retries: 1 }).catch((error: unknown) => error);
+    assert.ok(['ETIMEDOUT', expected].includes((ended as { code: string }).code), String(ended));
+    assert.ok(destroyed > 0);
+  }
+  assert.deepEqual(await numbers(), [0, 0]);
+});
+
+test('a statement that ends the transaction behind another one is noticed at the end', async () => {
+  const hidden = transaction(pool, async (tx) => tx.query('SELECT 1; ROLLBACK'));
+  await assert.rejects(hidden, { code: 'TP_TRANSACTION_CONTROL' });
+});
+
 test('nobody inside ends the transaction; savepoints are free', async () => {
-  for (const text of ['COMMIT', ' rollback', 'ROLLBACK AND CHAIN', 'BEGIN', 'end;', "PREPARE TRANSACTION 'x'"]) {
+  for (const text of [
+    'COMMIT',
+    ' rollback',
+    'ROLLBACK AND CHAIN',
+    'BEGIN',
+    'end;',
+    '/* so */ COMMIT',
+    '-- so\nCOMMIT',
+    "PREPARE TRANSACTION 'x'",
+  ]) {
     const ending = transaction(pool, async (tx) => {
       await tx.query(add, [1]);
       await tx.query(text);

@@ -1,17 +1,11 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import {
-  connectQuietly,
-  durableCommit,
-  isPassing,
-  isServerError,
-  type Pool,
-  type PoolClient,
-  type QueryResult,
-} from './connection.ts';
+import { connectWithin, isSilence } from './answered.ts';
+import { durableCommit, isPassing, isServerError, type Pool, type PoolClient, type QueryResult } from './connection.ts';
 import { withDefaults } from './defaults.ts';
 import { TwiceproofError } from './errors.ts';
 import { arePlansPast, isNameLost, type NamesItsStatements, type RunStatement } from './named-statements.ts';
 import { point } from './points.ts';
+import { withStandby } from './standby.ts';
 import type { KnowsItsState, Tx } from './tx.ts';
 
 export type { Pool, PoolClient } from './connection.ts';
@@ -25,11 +19,24 @@ export interface TransactionOptions {
   localSettings?: Readonly<Record<string, string>>;
   /** How long to go on asking what became of a COMMIT whose answer was lost. Defaults to 10,000. */
   outcomeWithinMs?: number;
+  /**
+   * How long a statement in it may take: then the server ends it, and if that says nothing either, the connection is given
+   * up. Where the server allows less, less it stays. Defaults to 60,000.
+   */
+  statementWithinMs?: number;
   /** How our own statements in it are sent. Defaults to without a name. */
   statements?: RunStatement;
 }
 
-const defaults = { isolation: 'READ COMMITTED', retries: 5, localSettings: {}, outcomeWithinMs: 10_000 } as const;
+const defaults = {
+  isolation: 'READ COMMITTED',
+  retries: 5,
+  localSettings: {},
+  outcomeWithinMs: 10_000,
+  statementWithinMs: 60_000,
+} as const;
+/** For the answer that a statement was ended, at most. */
+const graceMs = 5_000;
 const firstPauseMs = 10;
 const isolations: ReadonlySet<string> = new Set(['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE']);
 
@@ -62,9 +69,9 @@ export async function transaction<T>(
   }
 }
 
-/** Not `ROLLBACK TO`, which goes back to a savepoint. */
+/** Not `ROLLBACK TO`, which goes back to a savepoint. What hides behind another statement is noticed at the end. */
 const endsTransaction =
-  /^\s*(begin|start\s+transaction|commit|end|abort|rollback(?!\s+(work\s+|transaction\s+)?to\b)|prepare\s+transaction)\b/i;
+  /^(?:\s|;|--[^\n]*(?:\n|$)|\/\*[\s\S]*?\*\/)*(begin|start\s+transaction|commit|end|abort|rollback(?!\s+(work\s+|transaction\s+)?to\b)|prepare\s+transaction)\b/i;
 
 type Settings = Required<Omit<TransactionOptions, 'statements'>> & Pick<TransactionOptions, 'statements'>;
 
@@ -76,27 +83,36 @@ type Attempt<T> =
 
 async function attemptOnce<T>(pool: Pool, work: (tx: Tx) => Promise<T>, settings: Settings): Promise<Attempt<T>> {
   await point('transaction:before-begin');
-  const client = await connectQuietly(pool);
+  const client = await connectWithin(pool, settings.statementWithinMs + Math.min(graceMs, settings.statementWithinMs));
+  /** What is sent through `tx` from now on would stand behind our COMMIT or ROLLBACK, and be committed by itself. */
   let ended = false;
   let commitSent: { id: TransactionId; value: T } | undefined;
   try {
     const id = await begin(client, settings);
     const { statements } = settings;
     const tx: Tx & KnowsItsState & Partial<NamesItsStatements> = {
-      ...(statements && { queryNamed: async (text, values = []) => statements(client, text, values) }),
+      ...(statements && {
+        queryNamed: async (text, values = []) => {
+          requireOpen();
+          return statements(client, text, values);
+        },
+      }),
       query: async (text, values) => {
-        // By then the connection is somebody else's.
-        if (ended) throw new TwiceproofError('TP_NOT_IN_TRANSACTION', 'the transaction has ended');
+        requireOpen();
         if (endsTransaction.test(text)) throw new TwiceproofError('TP_TRANSACTION_CONTROL', `'${text.slice(0, 40)}'`);
         return client.query(text, values);
       },
       // Also when it is kept and used after its end.
       getTransactionStatus: () => (ended ? 'I' : 'T'),
     };
-    const value = await work(tx);
+    const value = await work(tx).finally(() => {
+      ended = true;
+    });
+    requireStillInside(client);
     commitSent = { id, value };
     await point('transaction:commit-about-to-be-sent');
-    const [{ command }] = await Promise.all([client.query('COMMIT'), point('transaction:commit-sent')]);
+    const committing = withStandby(client, async () => client.query('COMMIT'));
+    const [{ command }] = await Promise.all([committing, point('transaction:commit-sent')]);
     client.release(statements !== undefined && arePlansPast(client, Date.now()));
     if (command === 'COMMIT') return { outcome: 'committed', value };
     const detail = 'a statement had failed and the failure was not passed on; nothing was written';
@@ -104,13 +120,23 @@ async function attemptOnce<T>(pool: Pool, work: (tx: Tx) => Promise<T>, settings
   } catch (error) {
     if (commitSent && !isServerError(error)) {
       client.release(true);
+      if (error instanceof TwiceproofError) return { outcome: 'failed', error };
       return await settleUnknown(pool, commitSent, error, settings.outcomeWithinMs);
     }
-    await rollBack(client);
-    return { outcome: isPassing(error) || isNameLost(error) ? 'again' : 'failed', error };
-  } finally {
     ended = true;
+    await rollBack(client, isSilence(error));
+    return { outcome: isPassing(error) || isNameLost(error) ? 'again' : 'failed', error };
   }
+
+  function requireOpen(): void {
+    if (ended) throw new TwiceproofError('TP_NOT_IN_TRANSACTION', 'the transaction has ended');
+  }
+}
+
+/** A client that knows its state tells it when a statement of the work has ended the transaction by itself. */
+function requireStillInside(client: PoolClient & KnowsItsState): void {
+  if (client.getTransactionStatus?.() !== 'I') return;
+  throw new TwiceproofError('TP_TRANSACTION_CONTROL', 'a statement has ended the transaction');
 }
 
 interface TransactionId {
@@ -131,13 +157,14 @@ const life = `concat(pg_postmaster_start_time(), ' ', pg_stat_get_bgwriter_stat_
  */
 async function begin(
   client: PoolClient,
-  { isolation, localSettings }: Pick<Required<TransactionOptions>, 'isolation' | 'localSettings'>,
+  { isolation, localSettings, statementWithinMs }: Settings,
 ): Promise<TransactionId> {
   const settings = Object.entries(localSettings).map(
     ([name, value]) => `, set_config(${literal(name)}, ${literal(value)}, true)`,
   );
   const results = await client.query(`BEGIN ISOLATION LEVEL ${isolation};
-    SELECT pg_current_xact_id()::text AS xid, ${life} AS life, ${durableCommit}${settings.join('')}`);
+    SELECT pg_current_xact_id()::text AS xid, ${life} AS life, ${durableCommit},
+      ${statementTimeout(statementWithinMs)}${settings.join('')}`);
   const row = (results as unknown as QueryResult[])[1]?.rows[0];
   return { xid: String(row?.['xid']), life: String(row?.['life']) };
 }
@@ -147,7 +174,15 @@ function literal(text: string): string {
   return `E'${text.replaceAll('\\', '\\\\').replaceAll("'", "''")}'`;
 }
 
-async function rollBack(client: PoolClient): Promise<void> {
+/** Part of a SELECT list. None is written as 0. */
+function statementTimeout(ms: number): string {
+  const [usual, ours] = [`current_setting('statement_timeout')`, `'${Math.ceil(ms)}ms'`];
+  return `set_config('statement_timeout', CASE WHEN ${usual}::interval > '0' AND ${usual}::interval < ${ours}::interval
+        THEN ${usual} ELSE ${ours} END, true)`;
+}
+
+async function rollBack(client: PoolClient, isSilent: boolean): Promise<void> {
+  if (isSilent) return client.release(true);
   try {
     await client.query('ROLLBACK');
     client.release();
@@ -164,7 +199,7 @@ async function settleUnknown<T>(
 ): Promise<Attempt<T>> {
   const deadline = performance.now() + withinMs;
   for (let pauseMs = firstPauseMs; performance.now() < deadline; pauseMs = Math.min(pauseMs * 2, 500)) {
-    const status = await statusOf(pool, id);
+    const status = await statusOf(pool, id, Math.max(1, deadline - performance.now()));
     if (status === 'committed') return { outcome: 'committed', value };
     if (status === 'aborted') return { outcome: 'again', error: cause };
     if (status === 'of another') break;
@@ -178,10 +213,10 @@ async function settleUnknown<T>(
  * After a crash an id that never came to disk is free again, and whoever gets it may commit. So `committed` may be said of
  * another. `aborted` is true of ours all the same: had ours been committed, its id would not have been free.
  */
-async function statusOf(pool: Pool, id: TransactionId): Promise<string | undefined> {
+async function statusOf(pool: Pool, id: TransactionId, withinMs: number): Promise<string | undefined> {
   let client: PoolClient | undefined;
   try {
-    client = await connectQuietly(pool);
+    client = await connectWithin(pool, withinMs);
     const text = `SELECT pg_xact_status($1::xid8) AS status, ${life} AS life`;
     const { rows } = await client.query(text, [id.xid]);
     client.release();

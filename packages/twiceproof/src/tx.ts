@@ -26,7 +26,9 @@ export async function requireTransaction(tx: Tx & KnowsItsState, schema: string)
       'this is a pool: each of its queries is a transaction of its own',
     );
   }
-  const isInside = tx.getTransactionStatus ? tx.getTransactionStatus() !== 'I' : await canLock(tx, schema);
+  // Null is what a client says that has not heard from its server yet.
+  const state = tx.getTransactionStatus?.() ?? undefined;
+  const isInside = state === undefined ? await canLock(tx, schema) : state !== 'I';
   if (!isInside)
     throw new TwiceproofError('TP_NOT_IN_TRANSACTION', 'no transaction was begun on this handle, or it has ended');
 }

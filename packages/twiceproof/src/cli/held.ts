@@ -77,7 +77,7 @@ const dropCommand: Command = {
   word: '[SEQ...]',
   flags: ['schema', ...chosenBy, 'limit', 'yes'],
   about:
-    'What waits behind one of them stays, until its key is released. A late one does not come back; what is altered, unreadable\nor of the future is held again, or processed if its time has come, when its record comes again. Without SEQ: all that the\nflags say, of one consumer. What is held while it runs is not dropped. If it is killed, run it again.',
+    'What waits behind one of them stays, until its key is released. Late and altered ones do not come back; what is unreadable\nor of the future is held again, or processed if its time has come, when its record comes again. Without SEQ: all that the\nflags say, of one consumer. What is held while it runs is not dropped. If it is killed, run it again.',
   async run(call) {
     const filter = choiceOf(call);
     return onDatabase(async (pool) => {

@@ -68,6 +68,8 @@ export function createApply(options: ApplyOptions): (parts: readonly Part[]) => 
   const inbox = createInbox({ schema });
   const heldRows = createHeld({ schema });
   const statements = createNamedStatements();
+  // For a handler whose time is over in the midst of a statement; its own deadline is to speak first.
+  const statementWithinMs = 2 * handlerTimeoutMs;
   const localSettings = { idle_in_transaction_session_timeout: `${Math.round(options.idleTimeoutMs)}ms` };
 
   return async function apply(parts: readonly Part[]): Promise<Applied> {
@@ -129,7 +131,7 @@ export function createApply(options: ApplyOptions): (parts: readonly Part[]) => 
       };
     };
     try {
-      const applied = await transaction(pool, work, { localSettings, statements });
+      const applied = await transaction(pool, work, { localSettings, statements, statementWithinMs });
       for (const end of ends) positions.set(laneName(end), end.next);
       return applied;
     } catch (error) {

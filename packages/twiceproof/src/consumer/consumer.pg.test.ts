@@ -535,6 +535,54 @@ test('a handler that never returns is left at its deadline; its message is held,
   assert.deepEqual(codesOf(running), ['TP_HANDLER']);
 });
 
+test('what a handler still sends when its time is over, because a statement of it took so long, has no effect', async () => {
+  let isSlow = true;
+  const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => {
+    if (textOf(message) === 'a1' && isSlow) {
+      isSlow = false;
+      // In the midst of the second its time is over, and it goes on when that is answered.
+      for (let n = 0; n < 2; n += 1) await tx.query('SELECT pg_sleep(0.15)');
+    }
+    await write(tx, [message]);
+  };
+  await publish('a1', 'b1', 'c1');
+  await consume(3, { handler: { each }, handlerTimeoutMs: 200 });
+  assert.deepEqual([await effects(), await heldTexts()], [['a1', 'b1', 'c1'], []]);
+});
+
+test('a handler that waits for the lock of another is ended at its deadline', async () => {
+  await pool.query('CREATE TABLE stock (n int); INSERT INTO stock VALUES (0)');
+  const other = await pool.connect();
+  await other.query('BEGIN; UPDATE stock SET n = 1');
+  try {
+    const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => {
+      if (textOf(message) === 'b1') await tx.query('UPDATE stock SET n = n + 1');
+      await write(tx, [message]);
+    };
+    await publish('a1', 'b1', 'c1');
+    await consume(3, { handler: { each }, handlerTimeoutMs: 200, attempts: 1 });
+    assert.deepEqual([await effects(), await heldTexts()], [['a1', 'c1'], ['parked b1']]);
+  } finally {
+    await other.query('ROLLBACK');
+    other.release();
+  }
+});
+
+test('one that was held because its time had not come is parked when it comes again and fails', async () => {
+  const sent = record('a1');
+  const each = async (): Promise<void> => {
+    throw new Error('not that one');
+  };
+  await publish(sent);
+  await consume(1, { handler: { each } });
+  // As if it had come before its time: then it has no inbox row, and its key does not wait.
+  await pool.query(`UPDATE twiceproof.held SET kind = 'future', blocks_key = false WHERE consumer = $1`, [name]);
+  await pool.query('DELETE FROM twiceproof.inbox WHERE consumer = $1', [name]);
+  await publish(sent, 'a2');
+  await consume(2, { handler: { each } });
+  assert.deepEqual(await heldTexts(), ['parked a1', 'parked a2']);
+});
+
 test('a service of the handler that cannot be reached is tried some times, and then its message is held', async () => {
   let tried = 0;
   const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => {

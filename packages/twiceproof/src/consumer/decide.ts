@@ -22,9 +22,14 @@ export function decide(
   error: unknown,
   part: { messages: number; /** Of this part, this one included. */ failures: number; attempts: number },
 ): 'again' | 'halve' | 'hold' {
-  if (!(error instanceof HandlerError) || (error.ofDatabase && isElsewhere(error.cause))) return 'again';
+  if (!isOfMessage(error)) return 'again';
   if (part.messages > 1) return 'halve';
   return mayPass(error.cause) && part.failures < part.attempts ? 'again' : 'hold';
+}
+
+/** Whether the message may be to blame. */
+export function isOfMessage(error: unknown): error is HandlerError {
+  return error instanceof HandlerError && !(error.ofDatabase && isElsewhere(error.cause));
 }
 
 /** The database, the network or another transaction: nothing that the message could help. */

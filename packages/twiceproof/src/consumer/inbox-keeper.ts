@@ -69,8 +69,16 @@ export function createInboxKeeper(options: InboxKeeperOptions): InboxKeeper {
   let dropped = 0;
 
   async function runOnce(): Promise<PassResult> {
-    await forget();
-    return grow();
+    // What cannot be dropped must not keep the inbox from growing.
+    const failure = await forget().then(
+      () => undefined,
+      (error: unknown) => ({ error }),
+    );
+    const result = await grow().catch((error: unknown) => {
+      throw failure ? failure.error : error;
+    });
+    if (failure) throw failure.error;
+    return result;
   }
 
   async function forget(): Promise<void> {

@@ -35,11 +35,12 @@ type WorkOff = (
  * stands alone: so only those are kept that have failed themselves.
  */
 export function createLine(options: LineOptions): WorkOff {
-  const { pool, schema, consumer, idleTimeoutMs } = options;
+  const { pool, schema, consumer, idleTimeoutMs, handlerTimeoutMs } = options;
   const held = createHeld({ schema });
   const settle = createSettle(options);
   // One that is frozen must not keep its messages from others, nor their keys.
   const localSettings = { idle_in_transaction_session_timeout: `${Math.round(idleTimeoutMs)}ms` };
+  const statementWithinMs = 2 * handlerTimeoutMs;
 
   /** In one transaction. Throws where the database cannot be reached: then there is nothing to be found by halving. */
   async function attempt(seqs: readonly bigint[]): Promise<Attempt> {
@@ -55,7 +56,7 @@ export function createLine(options: LineOptions): WorkOff {
       await point('consumer:redriven');
     };
     try {
-      await transaction(pool, work, { localSettings });
+      await transaction(pool, work, { localSettings, statementWithinMs });
       return { taken };
     } catch (error) {
       if (!isReached) throw error;

@@ -44,7 +44,11 @@ export function createSettle(options: SettleOptions): (tx: Tx, rows: readonly He
   }
 
   /** Whether nobody has run them: of what has no inbox row the inbox is asked now. */
-  async function judge(tx: Tx, those: readonly Readable[]): Promise<Map<Readable, Verdict>> {
+  async function judge(
+    tx: Tx,
+    those: readonly Readable[],
+    refused: Map<bigint, string>,
+  ): Promise<Map<Readable, Verdict>> {
     const verdicts = new Map<Readable, Verdict>();
     const idOf = ({ message }: Readable) => ({ id: message.id, content: contentHash(message) });
     // Their inbox row was written when they were held, and nobody ran them. It may be forgotten by the time they come again.
@@ -55,6 +59,8 @@ export function createSettle(options: SettleOptions): (tx: Tx, rows: readonly He
     const remembered = await inbox.acceptAll(tx, consumer, unknown.map(idOf));
     unknown.forEach((each, n) => verdicts.set(each, remembered[n]!));
     const late = unknown.filter((each) => verdicts.get(each) === 'late');
+    // It may have come again in its time and have run; the inbox would have known then, and has forgotten.
+    for (const { row } of late) if (row.kind === 'future') refused.set(row.seq, 'its time has come and gone');
     const settled = await held.settleLate(tx, consumer, late.map(idOf));
     late.forEach((each, n) => verdicts.set(each, settled[n]!));
     return verdicts;
@@ -71,7 +77,7 @@ export function createSettle(options: SettleOptions): (tx: Tx, rows: readonly He
       else if (before !== undefined && before < row.seq) refused.set(row.seq, `${before} of its key waits before it`);
       else readable.push({ row, message });
     }
-    const verdicts = await judge(tx, readable);
+    const verdicts = await judge(tx, readable, refused);
     for (const [{ row }, verdict] of verdicts) {
       if (verdict === 'future') refused.set(row.seq, 'its time has not come');
       if (verdict === 'altered') refused.set(row.seq, 'its id was processed with other content');

@@ -3,7 +3,7 @@ import { TwiceproofError } from '../errors.ts';
 import type { HeldKind } from '../inbox/held.ts';
 import type { Lane } from '../transport.ts';
 import type { Applied, Part } from './apply.ts';
-import { decide, HandlerError } from './decide.ts';
+import { decide, HandlerError, isOfMessage } from './decide.ts';
 import type { Slots } from './slots.ts';
 
 /** What came of one batch, after its commits. */
@@ -50,23 +50,26 @@ export async function workOff(
   const pass = emptyPass([lane]);
   const parts = deliveries.length > 0 ? [deliveries] : [];
   let failures = 0;
+  /** Of those the ones that count: what is away says nothing of a message. */
+  let ofMessage = 0;
   let failed: Part['failed'];
   for (let part = parts[0]; part !== undefined; part = parts[0]) {
     try {
       pass.transactions += 1;
       count(await apply([{ lane, deliveries: part, signal, failed }]), part.length, pass);
       parts.shift();
-      failures = 0;
+      failures = ofMessage = 0;
       failed = undefined;
     } catch (error) {
       if (isPositionLost(error)) throw error;
       failures += 1;
-      const next = signal.aborted ? 'again' : decide(error, { messages: part.length, failures, attempts });
+      if (isOfMessage(error)) ofMessage += 1;
+      const next = signal.aborted ? 'again' : decide(error, { messages: part.length, failures: ofMessage, attempts });
       const cause = error instanceof HandlerError ? error.cause : error;
       if (next === 'halve') {
         const half = Math.ceil(part.length / 2);
         parts.splice(0, 1, part.slice(0, half), part.slice(half));
-        failures = 0;
+        failures = ofMessage = 0;
       } else if (next === 'hold' && !failed) {
         const reason = cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause);
         onTrouble?.(new TwiceproofError('TP_HANDLER', reason, { cause }));

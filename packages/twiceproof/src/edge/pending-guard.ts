@@ -13,6 +13,8 @@ export interface PendingGuardOptions {
   maxPending?: number;
   /** Defaults to 1,000. */
   pollIntervalMs?: number;
+  /** It could not count, and so admits what it admitted before. */
+  onError?(error: unknown): void;
 }
 
 const defaults = { maxPending: 5_000_000, pollIntervalMs: 1_000 };
@@ -35,8 +37,7 @@ export function createPendingGuard(options: PendingGuardOptions): Service & { ad
   async function run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const began = performance.now();
-      // A database that is away is the edge's own trouble, and it will say so itself.
-      await runOnce().catch(() => {});
+      await runOnce().catch((error: unknown) => options.onError?.(error));
       // Counting takes longer the more is pending: never more than a twentieth of the time.
       const pauseMs = Math.max(pollIntervalMs, 20 * (performance.now() - began));
       await delay(pauseMs * (0.75 + Math.random() / 2), undefined, { signal }).catch(() => {});

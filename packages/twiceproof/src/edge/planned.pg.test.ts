@@ -29,6 +29,8 @@ interface Row extends Create {
   order_id: string;
 }
 
+const unplannable = new Set<string>();
+
 function orders(n = 0, options: Partial<PlannedEdgeOptions<Create, Row>> = {}) {
   return plannedOperation<Create, { order_id: string }, Row>({
     pool: pools[n]!,
@@ -38,7 +40,7 @@ function orders(n = 0, options: Partial<PlannedEdgeOptions<Create, Row>> = {}) {
     outbox,
     ...options,
     plan: (command) => {
-      if (command.amount === 15) throw new Error('no plan for this one');
+      if (command.amount === 15 || unplannable.has(command.name)) throw new Error('no plan for this one');
       const order_id = uuidv7();
       const payload = Buffer.alloc(command.amount === 14 ? 2_000_000 : 1);
       const message = { topic: 'order.events', aggregateId: order_id, type: 'order.created', payload };
@@ -91,6 +93,37 @@ test('one bad intent does not hurt its neighbours, whether the database, the out
   assert.match(failed.join('\n'), /^30,.*violates check constraint.*\n50,.*TP_MESSAGE_TOO_LARGE.*\n60,.*no plan.*$/);
   assert.deepEqual(await counts('bad'), { orders: 61, messages: 61, keys: 61 });
   idOf(await operation.run(alice('bad-30'), { name: 'bad', amount: 1 }));
+});
+
+test('a key that is forgotten between its claim and the look at who has it is claimed anew', async () => {
+  const first = idOf(await orders(0).run(alice('forgotten-1'), { name: 'forgotten', amount: 1 }));
+  let looks = 0;
+  const sweeping: Pool = {
+    connect: async () => {
+      const client = await pool.connect();
+      const query = client.query.bind(client) as PoolClient['query'];
+      const between: PoolClient['query'] = async (text, values) => {
+        // The claims have a name; what is sent as a text is the look.
+        const isLook = typeof text === 'string' && text.includes('idempotency_keys');
+        if (isLook && (looks += 1) === 1)
+          await pool.query(`DELETE FROM twiceproof.idempotency_keys WHERE idem_key = 'forgotten-1'`);
+        return query(text, values);
+      };
+      return { query: between, release: (destroy) => client.release(destroy) };
+    },
+  };
+  const second = idOf(await orders(1, { pool: sweeping }).run(alice('forgotten-1'), { name: 'forgotten', amount: 1 }));
+  assert.equal(looks, 1);
+  assert.notEqual(second, first);
+  assert.deepEqual(await counts('forgotten'), { orders: 2, messages: 2, keys: 1 });
+});
+
+test('what was carried out is replayed when nobody could plan it any more', async () => {
+  const first = idOf(await orders(0).run(alice('planned-1'), { name: 'planned', amount: 1 }));
+  unplannable.add('planned');
+  assert.equal(idOf(await orders(1).run(alice('planned-1'), { name: 'planned', amount: 1 })), first);
+  await assert.rejects(orders(1).run(alice('planned-2'), { name: 'planned', amount: 1 }), /no plan/);
+  assert.equal((await counts('planned')).orders, 1);
 });
 
 test('another request under the same key is a mismatch, and its plan comes to nothing', async () => {

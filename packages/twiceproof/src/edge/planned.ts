@@ -1,12 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import {
-  connectQuietly,
-  isPassing,
-  isServerError,
-  type Pool,
-  type PoolClient,
-  type QueryResult,
-} from '../connection.ts';
+import { connectWithin } from '../answered.ts';
+import { isPassing, isServerError, type Pool, type PoolClient, type QueryResult } from '../connection.ts';
 import { withDefaults } from '../defaults.ts';
 import { deferred } from '../deferred.ts';
 import { TwiceproofError } from '../errors.ts';
@@ -17,6 +11,7 @@ import type { Message } from '../message.ts';
 import { messageColumns, type Outbox } from '../outbox/append.ts';
 import { arePlansPast, createNamedStatements, isNameLost } from '../named-statements.ts';
 import { point } from '../points.ts';
+import { withStandby } from '../standby.ts';
 import { quotedSchema } from '../schema-name.ts';
 import { settleOrSplit, type Settled } from './batch.ts';
 import { failureOf } from '../failure.ts';
@@ -53,11 +48,12 @@ export interface PlannedEdgeOptions<C, Row> extends Partial<EdgeLimits>, QueueOp
    * along is noticed; say false for a client that has none. Defaults to true.
    */
   named?: boolean;
-  /** How long to go on asking what became of a statement whose answer was lost. Defaults to 10,000. */
+  /** How long to go on asking what became of a statement whose answer was lost. Defaults to 15,000. */
   outcomeWithinMs?: number;
 }
 
-const defaults = { ...edgeDefaults, ...queueDefaults, named: true, outcomeWithinMs: 10_000 };
+const defaults = { ...edgeDefaults, ...queueDefaults, named: true, outcomeWithinMs: 15_000 };
+
 /**
  * Group commit in one round trip, for operations whose answer is known beforehand: claims, answers, effects and messages
  * are one statement, which is a transaction by itself. A process that stops at any moment holds no lock, and a
@@ -72,12 +68,24 @@ export function createPlannedEdge<C, Row>(options: PlannedEdgeOptions<C, Row>): 
   const queue = createQueue<C>(settings, async (batch) => {
     // Made once: what is sent again must be the same. A plan that throws is the fault of one, so not before the split.
     const plans = new Map<Entry<C>, Plan<Row>>();
-    return settleOrSplit(batch, settings.waitMs, async (part, lockWaitMs) => {
+    const attempt = async (part: readonly Entry<C>[], lockWaitMs: number): Promise<Settled[]> => {
       for (const entry of part) if (!plans.has(entry)) plans.set(entry, settings.plan(entry.command));
       return untilAnswered(settings, async (client) =>
         settle(client, part, plans, { ...settings, lockWaitMs }, store, statement),
       );
-    });
+    };
+    return settleOrSplit(batch, settings.waitMs, async (part, lockWaitMs) =>
+      attempt(part, lockWaitMs).catch(async (error: unknown) => {
+        const [alone, ...others] = part;
+        if (!alone || others.length > 0 || isServerError(error) || failureOf(error) !== 'unexpected') throw error;
+        if (error instanceof TwiceproofError && error.code === 'TP_PLAN_NOT_KEPT') throw error;
+        // What cannot be planned any more may have been carried out when it could.
+        const before = await untilAnswered(settings, async (client) => store.read(client, [alone.intent]));
+        const known = before.get(alone.hash);
+        if (known) return [replay(known)];
+        throw error;
+      }),
+    );
   });
   return { run: async (intent, command) => queue.add(intent, command) };
 }
@@ -141,7 +149,8 @@ async function carryOut<C, Row>(
     ...prepared,
   ];
   const texts = values.map((value) => (Array.isArray(value) ? (arrayText(value) ?? value) : value));
-  const [{ rows }] = await Promise.all([statement(client, texts), point('edge:statement-sent')]);
+  const sending = withStandby(client, async () => statement(client, texts));
+  const [{ rows }] = await Promise.all([sending, point('edge:statement-sent')]);
   const lost = new Set((rows[0]!['lost'] as number[]).map((n) => batch[n - 1]));
   return new Set(batch.filter((entry) => !lost.has(entry)));
 }
@@ -181,7 +190,7 @@ async function attemptOnce<T>(
 ): Promise<{ value: T } | { error: unknown; wasConnected: boolean }> {
   let client: PoolClient | undefined;
   try {
-    client = await connectQuietly(pool);
+    client = await connectWithin(pool, 2 * waitMs);
     const value = await endsWithin(work(client), 2 * waitMs);
     client.release(arePlansPast(client, now()));
     return { value };

@@ -74,6 +74,7 @@ function keyedCall(
     await point('grpc:committed');
     if ('response' in told) call.sendMessage(told.response, () => sendStatus(told.status));
     else sendStatus(told.status);
+    if ('error' in told && !options.observe) console.error(`twiceproof/grpc: ${method.operation}:`, told.error);
     // Last, so that what it throws changes nothing.
     options.observe?.({
       operation: method.operation,

@@ -22,6 +22,7 @@ export interface DoorOptions<R> {
    * for replays too.
    */
   principal(request: R): string | undefined | Promise<string | undefined>;
+  /** Without it errors that a client is not told are printed, so that somebody is. */
   observe?(seen: Seen): void;
   /** Adds `idempotent-replayed: true` to a replay, which can then be told from the original. Defaults to false. */
   replayHeader?: boolean;
@@ -80,6 +81,7 @@ export async function observed<R>(
     error: cause,
   }));
   const durationMs = performance.now() - began;
+  if (error !== undefined && !observe) console.error(`twiceproof/http: ${operation}: ${outcome}:`, error);
   try {
     observe?.({ operation, outcome, status: answer.status, durationMs, ...(error !== undefined && { error }) });
   } catch (cause) {

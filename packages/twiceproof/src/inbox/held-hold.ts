@@ -9,6 +9,9 @@ export interface Holding {
   blockedKeys(tx: Tx, consumer: string, keys: readonly string[]): Promise<Set<string>>;
 }
 
+/** Their inbox row says that they have come, so only this says that they have not run. */
+const failedKinds: ReadonlySet<ToHold['kind']> = new Set(['parked', 'dead']);
+
 /** `schema`: ready to stand in SQL. */
 export function holding(schema: string): Holding {
   const table = `${schema}.held`;
@@ -16,6 +19,14 @@ export function holding(schema: string): Holding {
   async function hold(tx: Tx, consumer: string, messages: readonly ToHold[]): Promise<HeldRow[]> {
     if (messages.length === 0) return [];
     const of = <T>(pick: (each: ToHold) => T): T[] => messages.map(pick);
+    // One of a time to come was put aside unseen, and comes again when its time has come: what is known of it now counts.
+    const failed = messages.flatMap(({ kind, id }) => (id !== undefined && failedKinds.has(kind) ? [id] : []));
+    if (failed.length > 0) {
+      await tx.query(`DELETE FROM ${table} WHERE consumer = $1 AND msg_id = ANY ($2::uuid[]) AND kind = 'future'`, [
+        consumer,
+        failed,
+      ]);
+    }
     const { rows } = await tx.query(
       `INSERT INTO ${table} (consumer, kind, blocks_key, aggregate_id, msg_id, content_hash, topic, topic_id, partition,
          record_offset, record_key, record_headers, record_value, reason)

@@ -62,6 +62,11 @@ test('messages are there when the transaction is committed, in their order, and 
 test('a pool, a client without a transaction and any other handle without one are refused, and nothing is written', async () => {
   const refused = { code: 'TP_NOT_IN_TRANSACTION' };
   await assert.rejects(outbox.append(pool, [message('outside')]), refused);
+  const early = new pg.Client({ connectionString: url });
+  const connecting = early.connect();
+  await assert.rejects(outbox.append(early, [message('outside')]), refused);
+  await connecting;
+  await early.end();
   const client = await pool.connect();
   try {
     await assert.rejects(outbox.append(client, [message('outside')]), refused);

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { answeredWithin } from '../answered.ts';
 import { connectQuietly, isServerError, type Pool, type PoolClient, type QueryResult } from '../connection.ts';
 import { withDefaults } from '../defaults.ts';
 import { TwiceproofError } from '../errors.ts';
@@ -6,7 +7,6 @@ import { createNamedStatements, isNameLost } from '../named-statements.ts';
 import { relayTimes, type RelayTimes } from '../relay-times.ts';
 import { quotedSchema } from '../schema-name.ts';
 import type { Source, SourceBatch } from '../source.ts';
-import { answeredWithin } from './answered.ts';
 import { createBatch } from './poll-batch.ts';
 import type { WakeUps } from './wake-up.ts';
 import { createPages, type Cursor } from './poll-pages.ts';

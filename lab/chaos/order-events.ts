@@ -10,14 +10,16 @@ export interface OrderWriting {
   database: pg.Pool;
   topic: string;
   orders: number;
+  /** How many of this topic there are already. Defaults to none. */
+  before?: number;
 }
 
 /** Each is created and then changes its status up to three times. Answers when all are committed. */
-export async function writeOrders({ database, topic, orders }: OrderWriting): Promise<void> {
+export async function writeOrders({ database, topic, orders, before = 0 }: OrderWriting): Promise<void> {
   let begun = 0;
   const one = async (): Promise<void> => {
     while (begun < orders) {
-      const n = (begun += 1);
+      const n = before + (begun += 1);
       const orderId = orderIdOf(topic, n);
       const created = { order_id: orderId, account_id: n, amount_cents: amountOf(n), status: 'created', version: 1 };
       await appendOnce(database, topic, created, 'order.created');

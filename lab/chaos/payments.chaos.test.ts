@@ -212,7 +212,7 @@ test('SIGKILL between COMMIT and the offset: what the broker was not told comes 
       await world.lab.reached({ role: role('a'), point: 'transport:offsets-sent' });
       const hit = hitsOf(role('a'), 'consumer:committed') + 1;
       const trap = world.lab.at({ role: role('a'), point: 'consumer:committed', hit }, 'kill');
-      await writeOrders({ database: world.database, topic, orders: 50 });
+      await writeOrders({ database: world.database, topic, orders: 50, before: 1_000 });
       await trap.fired(60_000);
       await victim.exited;
       await replayed(await start('successor'), 1);

@@ -5,7 +5,7 @@ import { TwiceproofError } from '../errors.ts';
 import { point } from '../points.ts';
 import type { SourcedMessage } from '../source.ts';
 import { numbersIn, type Numbers } from './numbers.ts';
-import { listWindow, readLargeListed, readLargePage, readListed, readPage } from './poll-statements.ts';
+import { isBehind, listWindow, readLargeListed, readLargePage, readListed, readPage } from './poll-statements.ts';
 
 /** How far a shard is published: all that is visible in `prev`, and of the window between it and `cur` what lies up to `lastId`. */
 export interface Cursor {
@@ -79,13 +79,14 @@ export interface Pages {
 }
 
 export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions): Pages {
-  const texts = {
-    page: readPage(schema),
-    large_page: readLargePage(schema),
-    list: listWindow(schema),
-    listed: readListed(schema),
-    large_listed: readLargeListed(schema),
-  };
+  const list = listWindow(schema);
+  const textsWith = (more: string) => ({
+    page: readPage(schema, more),
+    large_page: readLargePage(schema, more),
+    listed: readListed(schema, more),
+    large_listed: readLargeListed(schema, more),
+  });
+  const [plain, besideParked] = [textsWith(''), textsWith(isBehind(schema))];
   const lists = new Map<number, Listed>();
   const aheads = new Map<number, Ahead>();
 
@@ -131,7 +132,7 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
     }
     let listed = lists.get(shard);
     if (!listed || !isValid(listed, cursor)) {
-      const { rows } = await run(client, texts.list, [...window, maxListed]);
+      const { rows } = await run(client, list, [...window, maxListed]);
       const { count, xids, ids } = rows[0] ?? {};
       // A list that was cut is not the end of the window.
       const isWhole = Number(count) < maxListed;
@@ -158,10 +159,10 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
     client: PoolClient,
     name: 'page' | 'listed',
     values: unknown[],
-    { hasLarge }: Cursor,
+    { hasLarge, hasParked }: Cursor,
   ): Promise<Found> {
-    const statement = hasLarge ? (`large_${name}` as const) : name;
-    const reading = run(client, texts[statement], hasLarge ? [...values, maxBytes] : values);
+    const text = (hasParked ? besideParked : plain)[hasLarge ? (`large_${name}` as const) : name];
+    const reading = run(client, text, hasLarge ? [...values, maxBytes] : values);
     const [{ rows: found }] = await Promise.all([reading, point('source:reading')]);
     return { found, inPage: hasLarge ? Number(found[0]?.['in_page'] ?? 0) : found.length };
   }
@@ -191,5 +192,5 @@ function toRow(row: Record<string, unknown>, id: string): Row {
     createdAt: new Date(Math.floor(createdUs / 1_000)),
     ...(headers !== null && { headers: JSON.parse(headers) as Record<string, string> }),
   };
-  return { position: BigInt(id), message, headers, createdUs, isBehind: row['is_behind'] as boolean };
+  return { position: BigInt(id), message, headers, createdUs, isBehind: row['is_behind'] === true };
 }

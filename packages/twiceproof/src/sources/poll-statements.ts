@@ -1,14 +1,12 @@
 /** The statements by which the outbox is read as a log. Why they lose nothing and keep the order is said in poll.ts. */
 
-/**
- * What a row of the outbox is read as: texts and numbers, since how a client reads json or times is for its owner to
- * choose. A message of a key that is parked may not overtake it.
- */
-const columns = (schema: string): string => `o.topic, o.aggregate_id, o.msg_id, o.event_type,
-  o.payload, o.headers::text, round(1e6::float8 * date_part('epoch', o.created_at)) AS created_us,
-  CASE WHEN EXISTS (SELECT FROM ${schema}.relay_parked WHERE shard = $1::smallint)
-    THEN EXISTS (SELECT FROM ${schema}.relay_parked p WHERE p.shard = o.shard AND p.aggregate_id = o.aggregate_id)
-    ELSE false END AS is_behind`;
+/** What a row of the outbox is read as: texts and numbers, since how a client reads json or times is for its owner to choose. */
+const columns = `o.topic, o.aggregate_id, o.msg_id, o.event_type,
+  o.payload, o.headers::text, round(1e6::float8 * date_part('epoch', o.created_at)) AS created_us`;
+
+/** Besides, where any key is parked: a message of it may not overtake it. */
+export const isBehind = (schema: string): string => `, EXISTS (
+  SELECT FROM ${schema}.relay_parked p WHERE p.shard = o.shard AND p.aggregate_id = o.aggregate_id) AS is_behind`;
 
 /**
  * The window between two snapshots: what is visible in $3 and not in $2, of shard $1, behind id $4. Both snapshots are
@@ -28,12 +26,15 @@ function window(schema: string, wanted: string): string {
                                WHERE pg_visible_in_snapshot(x, $3::pg_snapshot)))`;
 }
 
-/** The first $5 messages of a window. It sorts all of the window for that, but makes texts only of what it answers. */
-export const readPage = (schema: string): string => `SELECT o.id::text AS position, ${columns(schema)}
+/** The first $5 messages of a window, with `more` columns. It sorts all of the window for that, but makes texts only of what it answers. */
+export const readPage = (schema: string, more: string): string => `SELECT o.id::text AS position, ${columns}${more}
    FROM (${firstOfWindow(schema)}) AS o ORDER BY o.id`;
 
 /** The same, but not beyond $6 bytes of payloads; `in_page` tells how many it would have been. */
-export const readLargePage = (schema: string): string => `SELECT o.id::text AS position, ${columns(schema)}, o.in_page
+export const readLargePage = (
+  schema: string,
+  more: string,
+): string => `SELECT o.id::text AS position, ${columns}${more}, o.in_page
    FROM (${measured(firstOfWindow(schema))}) AS o WHERE o.bytes_before < $6::bigint ORDER BY o.id`;
 
 const firstOfWindow = (schema: string): string =>
@@ -54,11 +55,11 @@ export const listWindow = (schema: string): string =>
  * these are the ones that were listed, and the index is searched once for each transaction instead of once for each row.
  * Their ids were listed too, so they are not asked for again.
  */
-export const readListed = (schema: string): string =>
-  `SELECT ${columns(schema)} FROM (${listedRows(schema)}) AS o ORDER BY o.id`;
+export const readListed = (schema: string, more: string): string =>
+  `SELECT ${columns}${more} FROM (${listedRows(schema)}) AS o ORDER BY o.id`;
 
 /** The same, but not beyond $5 bytes of payloads. */
-export const readLargeListed = (schema: string): string => `SELECT ${columns(schema)}, o.in_page
+export const readLargeListed = (schema: string, more: string): string => `SELECT ${columns}${more}, o.in_page
    FROM (${measured(listedRows(schema))}) AS o WHERE o.bytes_before < $5::bigint ORDER BY o.id`;
 
 const listedRows = (schema: string): string => `SELECT * FROM ${schema}.outbox

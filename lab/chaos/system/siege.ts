@@ -123,7 +123,7 @@ async function goThrough(options: SiegeOptions, run: Run, made: AsyncDisposableS
     outcomes,
     verdict,
     drained,
-    load: { code: ended.code, unsettled: ended.lastLine?.['unsettled'] as number | undefined },
+    load: { code: ended.code, unsettled: (ended.lastLine?.['result'] as { unsettled: number } | undefined)?.unsettled },
     endedBadly,
     edgeReplays: meters.total('orders_idempotency_total', 'result="hit"'),
     inboxDuplicates: meters.total('payments_messages_total', 'verdict="duplicate"'),

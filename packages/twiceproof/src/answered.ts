@@ -1,4 +1,5 @@
 import { connectQuietly, type Pool, type PoolClient } from './connection.ts';
+import { deferred } from './deferred.ts';
 
 /**
  * A connection that comes within `ms`, and whose statements are answered within that, or fail. On a wire that has fallen
@@ -43,7 +44,7 @@ export function isSilence(error: unknown): boolean {
 }
 
 async function within<T>(ms: number, answer: Promise<T>): Promise<T> {
-  const { promise: silence, reject } = Promise.withResolvers<never>();
+  const { promise: silence, reject } = deferred<never>();
   const timer = setTimeout(() => reject(new Silence(`the database has not answered within ${ms} ms`)), ms);
   try {
     return await Promise.race([answer, silence]);

@@ -181,8 +181,13 @@ function read(parts: readonly Part[]): { readable: Readable[]; unreadable: Unrea
   for (const { lane, deliveries } of parts) {
     for (const delivery of deliveries) {
       const message = fromDelivery(delivery);
-      if ('problem' in message) unreadable.push({ lane, delivery, problem: message.problem });
-      else readable.push({ lane, delivery, message, content: contentHash(message) });
+      if ('problem' in message) {
+        unreadable.push({ lane, delivery, problem: message.problem });
+      } else {
+        // What stands in the delivery is what comes again, and what is held.
+        message.payload = Buffer.from(message.payload);
+        readable.push({ lane, delivery, message, content: contentHash(message) });
+      }
     }
   }
   return { readable, unreadable };

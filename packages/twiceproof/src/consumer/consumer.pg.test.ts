@@ -550,6 +550,21 @@ test('what a handler still sends when its time is over, because a statement of i
   assert.deepEqual([await effects(), await heldTexts()], [['a1', 'b1', 'c1'], []]);
 });
 
+test('what a handler does to the bytes of its message is not there when it is tried again', async () => {
+  let tried = 0;
+  const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => {
+    if ((tried += 1) > 1) return write(tx, [message]);
+    message.payload.fill(0x78);
+    throw Object.assign(new Error('once more'), { retryable: true });
+  };
+  const sent = record('a1');
+  await publish(sent);
+  await consume(1, { handler: { each } });
+  await publish(sent);
+  await consume(1, { handler: { each } });
+  assert.deepEqual([tried, await effects(), await heldTexts()], [2, ['a1'], []]);
+});
+
 test('a handler that waits for the lock of another is ended at its deadline', async () => {
   await pool.query('CREATE TABLE stock (n int); INSERT INTO stock VALUES (0)');
   const other = await pool.connect();

@@ -40,10 +40,9 @@ test('one row that did not arrive in one of three rounds is too many', () => {
 });
 
 test('what was not run is not judged', () => {
-  assert.deepEqual(judgeRelay([{ ceiling: {}, drain: {}, peer: {} }], scales.quick), []);
+  assert.deepEqual(judgeRelay([{ ceiling: {}, drain: {}, textbook: {}, peer: {} }], scales.quick), []);
   const { drain, textbook } = exampleRelayRound();
-  const names = judgeRelay([{ ceiling: {}, drain, peer: {}, textbook: textbook! }], scales.quick).map(
-    ({ name }) => name,
-  );
-  assert.deepEqual(names, ['Postgres CPU for each message over that of the textbook relay']);
+  const bars = judgeRelay([{ ceiling: {}, drain, peer: {}, textbook }], scales.quick);
+  assert.equal(bars.length, 1);
+  assert.match(bars[0]!.name, /^Postgres CPU for each message over that of the textbook relay/);
 });

@@ -56,6 +56,11 @@ export const scales = {
   },
 } as const satisfies Record<string, RelayScale>;
 
+/** At which the textbook relay is tried: those at which it can cost the server least. */
+export function largeBatches({ batches, batch }: Pick<RelayScale, 'batches' | 'batch'>): number[] {
+  return batches.filter((size) => size >= batch);
+}
+
 /** For a database to be copied, a process to start, to get warm and to stop. */
 const aroundS = 3;
 /** What is expected here, for the estimate only. */
@@ -68,7 +73,7 @@ export function estimatedS(scale: RelayScale, names: readonly CaseName[]): numbe
   const roundS: Record<Exclude<CaseName, 'held'>, number> = {
     ceiling: scale.batches.length * (aroundS + scale.capS),
     drain: drains * (aroundS + scale.rows / expectedPerSecond),
-    textbook: aroundS + scale.capS,
+    textbook: largeBatches(scale).length * (aroundS + scale.capS),
     peer: 2 * (aroundS + scale.peer.capS),
     steady: aroundS + warmS + 2 * measuredS + 1 + burstFactors.length * (burstS + afterS),
   };

@@ -47,7 +47,7 @@ export function exampleRelayRound(changed: Changed = {}): RelayRound {
   return {
     ceiling: { 200: run(15_000, 0), 1000: run(30_000, 0) },
     drain: { '1x200': run(10_000, 8), '1x1000': run(relay, postgresUs) },
-    textbook: run(6_000, 20),
+    textbook: { 1000: run(6_000, 20) },
     peer: { polling: run(polling, 900), replication: run(replication, 800) },
     steady: {
       latency: { 1000: latency, 5000: latency },

@@ -4,7 +4,7 @@
  */
 import { runProgram } from '../children.ts';
 import { median } from '../bars.ts';
-import { type CaseName, type RelayScale } from './cases.ts';
+import { type CaseName, type RelayScale, largeBatches } from './cases.ts';
 import { measureDrain, type DrainRun } from './drain.ts';
 import { measureHeld, type HeldRun } from './held.ts';
 import { listeners, startCeiling, startPeer, startRelay, startTextbook, type Listener } from './programs.ts';
@@ -17,7 +17,8 @@ export interface RelayRound {
   ceiling: Record<string, DrainRun>;
   /** By shards and batch size, as in `1x200`. */
   drain: Record<string, DrainRun>;
-  textbook?: DrainRun;
+  /** By the batch size. */
+  textbook: Record<string, DrainRun>;
   peer: Partial<Record<Listener, DrainRun>>;
   steady?: SteadyRun;
 }
@@ -77,7 +78,7 @@ async function runRound(
   context: RoundContext,
 ): Promise<{ result: RelayRound; lag: SteadyResult['series'] | undefined }> {
   const { scale, only, world, signal, say } = context;
-  const result: RelayRound = { ceiling: {}, drain: {}, peer: {} };
+  const result: RelayRound = { ceiling: {}, drain: {}, textbook: {}, peer: {} };
   for (const batch of scale.batches) {
     const key = `1x${batch}`;
     // Beside each other, since what drifts most is how warm the brokers are.
@@ -88,9 +89,9 @@ async function runRound(
     const { batch } = scale;
     if (only.includes('drain')) result.drain[`${shards}x${batch}`] = await drain(context, { shards, batch });
   }
-  if (only.includes('textbook')) {
-    const { batch } = scale;
-    result.textbook = await backlog(context, 'textbook', { shape: 'textbook', shards: 1 }, (url) =>
+  for (const batch of only.includes('textbook') ? largeBatches(scale) : []) {
+    const label = `textbook, batches of ${batch}`;
+    result.textbook[batch] = await backlog(context, label, { shape: 'textbook', shards: 1 }, (url) =>
       startTextbook({ world, url, topic: backlogTopic }, { batch }),
     );
   }

@@ -33,7 +33,9 @@ export const drainLabels = (round: RelayRound): [label: string, of: (round: Rela
       const label = `relay: ${shards} ${shards === '1' ? 'shard' : 'shards'}, batches of ${batch}`;
       return [label, (r: RelayRound) => r.drain[key]] as const;
     }),
-    ...(round.textbook ? [['textbook relay', (r: RelayRound) => r.textbook] as const] : []),
+    ...Object.keys(round.textbook).map(
+      (batch) => [`textbook relay, batches of ${batch}`, (r: RelayRound) => r.textbook[batch]] as const,
+    ),
     ...listeners
       .filter((listener) => round.peer[listener])
       .map((listener) => [`pg-transactional-outbox, ${listener}`, (r: RelayRound) => r.peer[listener]] as const),
@@ -92,6 +94,12 @@ function heldRows({ held }: RelayResult): Row[] {
 }
 
 function otherCores({ ceiling, drain, textbook, peer, steady }: RelayRound): number[] {
-  const runs = [...Object.values(ceiling), ...Object.values(drain), ...Object.values(peer), textbook, steady];
+  const runs = [
+    ...Object.values(ceiling),
+    ...Object.values(drain),
+    ...Object.values(textbook),
+    ...Object.values(peer),
+    steady,
+  ];
   return runs.flatMap((run) => (run ? [run.otherCores] : []));
 }

@@ -42,7 +42,11 @@ test('the result says how it came about, and fails with a bar', () => {
 
 test('the report has a line for each program, each bar and each round', () => {
   const text = relayReport(example());
-  for (const name of ['ceiling: from memory, batches of 200', 'relay: 1 shard, batches of 1000', 'textbook relay']) {
+  for (const name of [
+    'ceiling: from memory, batches of 200',
+    'relay: 1 shard, batches of 1000',
+    'textbook relay, batches of 1000',
+  ]) {
     assert.ok(text.includes(name), name);
   }
   assert.match(text, /pg-transactional-outbox, replication +200 +200 200 200 /);
@@ -64,7 +68,7 @@ test('the plot has the lag of each round over time, inside its frame', () => {
   for (const path of lines) {
     for (const [, x] of path.matchAll(/[ML]([\d.]+) /g)) assert.ok(Number(x) >= 250 && Number(x) <= 870);
   }
-  assert.match(plotRelay(example([{ ceiling: {}, drain: {}, peer: {} }])), /<\/svg>/);
+  assert.match(plotRelay(example([{ ceiling: {}, drain: {}, textbook: {}, peer: {} }])), /<\/svg>/);
 });
 
 test('quick is planned to end within its 5 minutes', () => {

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
 import { transaction, type Pool, type PoolClient } from './transaction.ts';
@@ -216,7 +215,6 @@ for (const [end, comesToItsEnd] of [
       // It is answered behind the end of the work, and ahead of our COMMIT or ROLLBACK.
       const late = tx.query('SELECT pg_sleep(0.2)').then(async () => tx.query(add, [1]));
       late.then(resolve, resolve);
-      await delay(20);
       if (!comesToItsEnd) throw new Error('no');
     });
     if (comesToItsEnd) await ours;

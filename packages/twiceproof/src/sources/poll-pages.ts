@@ -170,10 +170,14 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
   return { take };
 }
 
-/** At most: numbers are drawn by others too. A snapshot is written as xmin:xmax:xip,... */
+/** At most: numbers are drawn by others too. */
 function transactionsBetween(prev: string, cur: string): bigint {
-  const xmax = (snapshot: string): bigint => BigInt(snapshot.split(':')[1] ?? 0);
-  return xmax(cur) - xmax(prev);
+  return xmaxOf(cur) - xmaxOf(prev);
+}
+
+/** Of a snapshot, `xmin:xmax:xip,...`: the first transaction id that was not given yet. */
+export function xmaxOf(snapshot: string): bigint {
+  return BigInt(snapshot.split(':')[1] ?? '');
 }
 
 /** It begins where the cursor stands now, and is not used up; one that was cut and is used up says nothing of the rest. */

@@ -9,7 +9,7 @@ import { quotedSchema } from '../schema-name.ts';
 import type { Source, SourceBatch } from '../source.ts';
 import { createBatch } from './poll-batch.ts';
 import type { WakeUps } from './wake-up.ts';
-import { createPages, type Cursor } from './poll-pages.ts';
+import { createPages, xmaxOf, type Cursor } from './poll-pages.ts';
 import { beginAndLock, cursorFacts, cursorTable, endStuckRelays, shardsWithWork } from './poll-statements.ts';
 
 export interface PollSourceOptions {
@@ -226,11 +226,6 @@ function createHeldBack() {
       pauses.set(shard, { pauseMs, untilMs: performance.now() + pauseMs * (0.5 + Math.random()) });
     },
   };
-}
-
-/** Of a snapshot, `xmin:xmax:xip,...`: the first transaction id that was not given yet. */
-function xmaxOf(snapshot: string): bigint {
-  return BigInt(snapshot.split(':')[1] ?? '');
 }
 
 function cursorsAreForeign(why: string): TwiceproofError {

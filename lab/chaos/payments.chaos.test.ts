@@ -18,6 +18,7 @@ await relay.firstJsonLine(20_000);
 const points: [point: string, hit: number][] = [
   ['consumer:assigned', 1],
   ['consumer:fetched', 2],
+  ['inbox:asking', 2],
   ['consumer:accepted', 2],
   ['consumer:handling', 2],
   ['consumer:handled', 2],

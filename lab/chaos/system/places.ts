@@ -16,6 +16,7 @@ export const points: Readonly<Record<string, readonly string[]>> = {
   ],
   payments: [
     'consumer:fetched',
+    'inbox:asking',
     'consumer:accepted',
     'consumer:handling',
     'consumer:handled',

@@ -32,7 +32,7 @@ const flags = {
   },
   'max-record-bytes': { value: 'N', help: 'as max.message.bytes of the topic (default 1048588)' },
   topics: { value: 'LIST', help: 'with --brokers: rows are kept for as long as these topics keep records' },
-  'retention-hours': { value: 'N', help: 'how long published rows are kept (default: as --topics, else 168)' },
+  'retention-hours': { value: 'N', help: 'how long published rows are kept, instead of --topics' },
   'partition-xids': { value: 'N', help: 'how many transaction ids a partition is for (default 10000000)' },
   'max-wait-ms': { value: 'N', help: 'how long writers may have to wait at a time (default 500)' },
   consumer: { value: 'NAME', help: 'only what this consumer holds' },

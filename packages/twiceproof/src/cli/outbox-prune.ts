@@ -152,12 +152,13 @@ export const pruneCommand: Command = {
 
 const hourMs = 3_600_000;
 
-/** As long as the broker keeps records, or they could not be published again; by default as long as brokers do by default. */
+/** As long as the brokers keep records, or they could not be published again. For how long is not guessed. */
 async function retentionOf(call: Call): Promise<number> {
   const hours = call.number('retention-hours', { min: 0, max: 1_000_000, whole: false });
   const topics = call.text('topics');
   if (hours !== undefined && topics !== undefined) throw new WrongCall('--retention-hours or --topics, not both');
-  if (topics === undefined) return (hours ?? 168) * hourMs;
+  if (hours !== undefined) return hours * hourMs;
+  if (topics === undefined) throw new WrongCall('say --topics (rows stay as long as its records) or --retention-hours');
   const { kafkaTransport } = await import('../transports/kafka.ts');
   const transport = kafkaTransport({ bootstrap: call.required('brokers'), clientId: 'twiceproof-cli' });
   try {

@@ -224,7 +224,7 @@ test('a topic that is not there: nothing is lost, and it is said', async () => {
   assert.equal(again.rows[0]!.n, 2);
 });
 
-test('rows are kept for as long as the topics keep records, where somebody asks for that', async () => {
+test('rows are kept for as long as the topics keep records', async () => {
   const short = await kafka.createTopic('short', { config: { 'retention.ms': '1' } });
   const forEver = await kafka.createTopic('for-ever', { config: { 'retention.ms': '-1' } });
   const rows = async (): Promise<number> => (await pool.query('SELECT FROM twiceproof.outbox')).rowCount!;

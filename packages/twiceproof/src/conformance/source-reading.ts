@@ -100,6 +100,21 @@ export const readingCases: SourceCase[] = [
     },
   },
   {
+    name: 'order within a key in a backlog of many batches, of transactions that were open side by side',
+    async run(kit) {
+      const { source } = await kit.openSource();
+      for (let n = 1; n <= 15; n += 2) {
+        const early = await kit.begin();
+        await early.enter();
+        await kit.write(`a${n}`, `b${n}`);
+        await append(early, `a${n + 1}`, `b${n + 1}`);
+        await early.commit();
+      }
+      assertInKeyOrder(await take(source, 32, 5), [...numbered('a', 1, 16), ...numbered('b', 1, 16)]);
+      await assertNothingComes(source);
+    },
+  },
+  {
     name: 'a backlog of many batches comes whole, with what is committed meanwhile behind it',
     async run(kit) {
       const { source } = await kit.openSource();

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { TwiceproofError } from '../errors.ts';
 import type { Message, MessageId } from '../message.ts';
 import { queryNamed } from '../named-statements.ts';
+import { point } from '../points.ts';
 import { quotedSchema } from '../schema-name.ts';
 import { requireTransaction, type Tx } from '../tx.ts';
 import { timeOfUuidv7 } from '../uuid.ts';
@@ -69,6 +70,7 @@ export function createInbox(options: InboxOptions = {}): Inbox {
     const once = new Map<MessageId, bigint>();
     for (const { id, content } of arrived) if (!once.has(id)) once.set(id, content);
     if (once.size === 0) return [];
+    await point('inbox:asking');
     const verdicts = await insert(tx, consumer, once);
     const known = [...verdicts].filter(([, verdict]) => verdict === 'duplicate').map(([id]) => id);
     const stored = await storedContents(tx, consumer, known);

@@ -146,7 +146,8 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
       lists.delete(shard);
       throw new TwiceproofError('TP_OUTBOX_CHANGED', `of ${ids.length} rows of the outbox ${inPage} are left`);
     }
-    const rows = found.map((row, n) => toRow(row, ids[n]!));
+    const inOrder = cursor.hasLarge ? found : byId(found, xids);
+    const rows = inOrder.map((row, n) => toRow(row, ids[n]!));
     // Valid again when the cursor stands behind this page. If it advances by a part only, the list is made anew.
     listed.ids.drop(ids.slice(0, rows.length));
     listed.xids.drop(xids.slice(0, rows.length));
@@ -183,6 +184,18 @@ export function xmaxOf(snapshot: string): bigint {
 /** It begins where the cursor stands now, and is not used up; one that was cut and is used up says nothing of the rest. */
 function isValid({ prev, cur, lastId, ids, isWhole }: Listed, cursor: Cursor): boolean {
   return prev === cursor.prev && cur === cursor.cur && lastId === cursor.lastId && (isWhole || !ids.isEmpty());
+}
+
+/** What came by transaction, and within each by id, by id alone; `xids` are in that order. */
+function byId<T>(found: readonly T[], xids: readonly string[]): readonly T[] {
+  const numbers = xids.map(Number);
+  if (numbers.every((xid, n) => n === 0 || numbers[n - 1]! <= xid)) return found;
+  const places = numbers.map((_, n) => n).sort((a, b) => numbers[a]! - numbers[b]! || a - b);
+  const inOrder = [...found];
+  places.forEach((n, at) => {
+    inOrder[n] = found[at]!;
+  });
+  return inOrder;
 }
 
 function toRow(row: Record<string, unknown>, id: string): Row {

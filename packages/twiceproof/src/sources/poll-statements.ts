@@ -1,8 +1,11 @@
 /** The statements by which the outbox is read as a log. Why they lose nothing and keep the order is said in poll.ts. */
 
-/** What a row of the outbox is read as: texts and numbers, since how a client reads json or times is for its owner to choose. */
+/**
+ * What a row of the outbox is read as: texts and numbers, since how a client reads json or times is for its owner to
+ * choose. A whole number, because the server takes five times as long to write a fraction.
+ */
 const columns = `o.topic, o.aggregate_id, o.msg_id, o.event_type,
-  o.payload, o.headers::text, round(1e6::float8 * date_part('epoch', o.created_at)) AS created_us`;
+  o.payload, o.headers::text, (1e6::float8 * date_part('epoch', o.created_at))::bigint AS created_us`;
 
 /** Besides, where any key is parked: a message of it may not overtake it. */
 export const isBehind = (schema: string): string => `, EXISTS (
@@ -53,12 +56,13 @@ export const listWindow = (schema: string): string =>
 /**
  * The messages from id $3 to $4 of these transactions. A transaction is in a window with all its rows or with none, so
  * these are the ones that were listed, and the index is searched once for each transaction instead of once for each row.
- * Their ids were listed too, so they are not asked for again.
+ * Their ids were listed too, so they are not asked for again. In the order of the index, which saves the server from
+ * sorting them with all their columns: the list tells their places.
  */
 export const readListed = (schema: string, more: string): string =>
-  `SELECT ${columns}${more} FROM (${listedRows(schema)}) AS o ORDER BY o.id`;
+  `SELECT ${columns}${more} FROM (${listedRows(schema)}) AS o ORDER BY o.xid, o.id`;
 
-/** The same, but not beyond $5 bytes of payloads. */
+/** The same by id, but not beyond $5 bytes of payloads. */
 export const readLargeListed = (schema: string, more: string): string => `SELECT ${columns}${more}, o.in_page
    FROM (${measured(listedRows(schema))}) AS o WHERE o.bytes_before < $5::bigint ORDER BY o.id`;
 

@@ -24,9 +24,18 @@ export function toRecord(message: SourcedMessage, source: string): OutgoingRecor
       ce_type: message.type,
       ce_source: source,
       ce_subject: message.aggregateId,
-      ce_time: message.createdAt.toISOString(),
+      ce_time: textOf(message.createdAt),
     },
   };
+}
+
+let last = { ms: NaN, text: '' };
+
+/** Messages of a batch are often of one moment. */
+function textOf(time: Date): string {
+  const ms = time.getTime();
+  if (ms !== last.ms) last = { ms, text: time.toISOString() };
+  return last.text;
 }
 
 export interface ReceivedMessage extends Message {

@@ -20,17 +20,22 @@ export function encodeRecord(record: OutgoingRecord, maxRecordBytes: number): En
   if (!record.key.isWellFormed()) return invalid('key', 'has a lone surrogate, two such keys would become one');
   if (!(record.value instanceof Uint8Array)) return invalid('value', 'is not a Uint8Array');
   const key = Buffer.from(record.key);
-  const value = Buffer.from(record.value.buffer, record.value.byteOffset, record.value.byteLength);
+  const value = Buffer.isBuffer(record.value) ? record.value : viewOf(record.value);
   const headers = new Map<Buffer, Buffer>();
   let bytes = batchOverhead + recordOverhead + key.length + value.length;
-  for (const [name, text] of Object.entries(record.headers ?? {})) {
-    const header = encodeHeader(name, text);
+  const texts = record.headers ?? {};
+  for (const name of Object.keys(texts)) {
+    const header = encodeHeader(name, texts[name]);
     if (!header) return invalid(`headers[${JSON.stringify(name)}]`, 'is not well-formed text');
     headers.set(header.name, header.value);
     bytes += headerOverhead + header.name.length + header.value.length;
   }
   if (bytes > maxRecordBytes) return tooLarge(bytes, maxRecordBytes);
   return { key, value, headers, bytes };
+}
+
+function viewOf(bytes: Uint8Array): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
 interface EncodedHeader {

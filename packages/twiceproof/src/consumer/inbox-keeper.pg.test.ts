@@ -63,6 +63,24 @@ test('by the clock of the database, as it is by default: what is sent now is acc
   assert.equal(await accept(uuidv7(Date.now() + 73 * hourMs)), 'future');
 });
 
+test('a database whose clock has jumped ahead does not empty the inbox: what is old is old by both clocks', async (t) => {
+  const pass = async (): Promise<number> => {
+    const one = createInboxKeeper({ pool, ttlMs: 3 * hourMs, partitionMs: hourMs });
+    assert.equal(await one.runOnce(), 'idle');
+    return one.dropped();
+  };
+  const databaseMs = Date.now();
+  t.mock.timers.enable({ apis: ['Date'], now: databaseMs - 10 * hourMs });
+  await pass();
+  const id = uuidv7(Date.now() - hourMs);
+  assert.equal(await accept(id), 'first');
+  assert.equal(await pass(), 0);
+  assert.equal(await accept(id), 'duplicate');
+  t.mock.timers.setTime(databaseMs);
+  assert.equal(await pass(), 10);
+  assert.equal(await accept(id), 'late');
+});
+
 test('partitions are made ahead and dropped behind, and a pass with nothing to do changes nothing', async () => {
   await passAt(start);
   assert.deepEqual(await bounds(), [-3, 2]);

@@ -34,7 +34,7 @@ export interface InboxKeeperOptions {
   intervalMs?: number;
   /** What does not get its lock in this time is tried again in the next pass. Defaults to 2,000. */
   lockTimeoutMs?: number;
-  /** The time, for tests. Defaults to the clock of the database. */
+  /** The time, for tests. Defaults to the clock of the database, and for what is forgotten to our own if that is behind. */
   nowMs?(): number;
   onError?(error: unknown): void;
 }
@@ -83,7 +83,9 @@ export function createInboxKeeper(options: InboxKeeperOptions): InboxKeeper {
 
   async function forget(): Promise<void> {
     const { nowMs } = await read();
-    const floorMs = Math.max(0, Math.floor((nowMs - ttlMs) / partitionMs) * partitionMs);
+    // One clock that has jumped ahead must not empty the inbox: what is old is old by both.
+    const surelyMs = options.nowMs ? nowMs : Math.min(nowMs, Date.now());
+    const floorMs = Math.max(0, Math.floor((surelyMs - ttlMs) / partitionMs) * partitionMs);
     const isRaised = await unlessAnotherIsAtIt(async () => {
       await inTransaction((tx) => openInbox(tx, floorMs, schema));
       await inTransaction((tx) => raiseFloor(tx, floorMs, schema));

@@ -53,6 +53,19 @@ async function sweepAll(sweeper: ReturnType<typeof createKeySweeper>): Promise<n
   return passes;
 }
 
+test('a database whose clock has jumped ahead loses no key: what is old is old by both clocks', async (t) => {
+  await pool.query('TRUNCATE twiceproof.idempotency_keys, twiceproof.answers');
+  await claimed(0, 10, 73);
+  const sweeper = createKeySweeper({ pool });
+  const databaseMs = Date.now();
+  t.mock.timers.enable({ apis: ['Date'], now: databaseMs - 10 * 3_600_000 });
+  await sweepAll(sweeper);
+  assert.equal(sweeper.removed(), 0);
+  t.mock.timers.setTime(databaseMs);
+  await sweepAll(sweeper);
+  assert.equal(sweeper.removed(), 10);
+});
+
 test('old keys go with their answers, a few in each pass, and no other key goes', async () => {
   await claimed(0, 1_000, 73);
   await claimed(1_000, 500, 71);

@@ -28,7 +28,7 @@ const defaults = { retentionMs: 72 * 3_600_000, keysInPass: 200, blocksInPass: 6
 /**
  * Removes keys that are older than the retention, with their answers. It walks through the table block by block, so
  * that no index on the time is needed; such an index would cost every claim. The age is that of the database's clock,
- * which also gave the key its time.
+ * which also gave the key its time, or of our own if that is behind.
  */
 export function createKeySweeper(options: KeySweeperOptions): Service & { removed: () => number } {
   const { pool, retentionMs, keysInPass, blocksInPass, pauseMs, idlePauseMs } = withDefaults(defaults, options);

@@ -1,7 +1,10 @@
 import { quotedSchema } from '../schema-name.ts';
 import type { Tx } from '../tx.ts';
 
-/** Removes keys of these blocks that are older than the retention, by the database's clock, with their answers. */
+/**
+ * Removes keys of these blocks that are older than the retention, with their answers. By the database's clock and by our
+ * own: one that has jumped ahead must not take keys that will be asked for again.
+ */
 export async function removeExpired(
   tx: Tx,
   options: {
@@ -17,6 +20,7 @@ export async function removeExpired(
     `(${blocks.to},0)`,
     retentionMs,
     atMost,
+    Date.now(),
   ]);
   return { count: Number(rows[0]?.['removed']), blocksInTable: Number(rows[0]?.['blocks']) };
 }
@@ -25,7 +29,7 @@ function statement(schema: string): string {
   return `WITH gone AS (
       DELETE FROM ${schema}.idempotency_keys WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM ${schema}.idempotency_keys
-        WHERE ctid >= $1::tid AND ctid < $2::tid AND created_at < clock_timestamp() - $3 * interval '1 millisecond'
+        WHERE ctid >= $1::tid AND ctid < $2::tid AND created_at < least(clock_timestamp(), to_timestamp($5::float8 / 1000)) - $3 * interval '1 millisecond'
         LIMIT $4))
       RETURNING id
     ), answers AS (

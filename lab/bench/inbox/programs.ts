@@ -52,7 +52,12 @@ async function start(
 export type Shape = 'each' | 'set';
 
 /** What it has committed stands in the database, so it is not asked. There is no position yet. */
-export async function startPayments(where: Where, database: Database, shape: Shape): Promise<ConsumerProgram> {
+export async function startPayments(
+  where: Where,
+  database: Database,
+  shape: Shape,
+  more: readonly string[] = [],
+): Promise<ConsumerProgram> {
   const args = [
     `--topics=${where.topic}`,
     `--group=${where.group}`,
@@ -60,6 +65,7 @@ export async function startPayments(where: Where, database: Database, shape: Sha
     '--no-unique-charge',
     '--admin-port=0',
     '--grace-ms=5000',
+    ...more,
   ];
   const consumed = async (): Promise<number> => {
     const { rows } = await database.client.query<{ count: string }>(

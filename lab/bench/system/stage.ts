@@ -17,7 +17,9 @@ export interface Stage {
 /** To which orders publishes. */
 export const topic = 'order.events';
 /** Brokers that share two cores with everything else cost more for each batch than for its messages. */
-const pollIntervalMs = 25;
+const pollIntervalMs = 50;
+/** What comes while a transaction is under way goes into the next one: fewer and larger ones. */
+const workers = 1;
 
 export async function openStage(seed: number, signal: AbortSignal): Promise<Stage> {
   await using made = new AsyncDisposableStack();
@@ -42,7 +44,9 @@ export async function openStage(seed: number, signal: AbortSignal): Promise<Stag
     { batch: 500, shards: 1, pollIntervalMs },
   );
   made.defer(relay.stop);
-  const payments = await startPayments({ world, topic, group: 'bench-system' }, databases.payments, 'set');
+  const payments = await startPayments({ world, topic, group: 'bench-system' }, databases.payments, 'set', [
+    `--workers=${workers}`,
+  ]);
   made.defer(payments.stop);
   const undo = made.move();
   return { world, orders, relay, payments, databases, close: async () => undo.disposeAsync() };

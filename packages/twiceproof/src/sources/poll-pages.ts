@@ -112,12 +112,14 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
   async function takeAhead(cursor: Cursor, limit: number): Promise<Page | undefined> {
     const ahead = aheads.get(cursor.shard);
     aheads.delete(cursor.shard);
-    if (!ahead || cursor.hasParked || ahead.limit !== limit) return undefined;
+    if (!ahead) return undefined;
+    // Also where it is of no use: two that read at the same time would use up one list, and rows would be missed.
+    const [done] = await Promise.allSettled([ahead.page]);
+    if (cursor.hasParked || ahead.limit !== limit) return undefined;
     if (ahead.prev !== cursor.prev || ahead.cur !== cursor.cur || ahead.lastId !== cursor.lastId) return undefined;
-    return ahead.page.catch((error: unknown) => {
-      if (error instanceof TwiceproofError) throw error;
-      return undefined; // Its connection was lost, or the statement; it is read again.
-    });
+    if (done.status === 'fulfilled') return done.value;
+    if (done.reason instanceof TwiceproofError) throw done.reason;
+    return undefined; // Its connection was lost, or the statement; it is read again.
   }
 
   async function read(client: PoolClient, cursor: Cursor, limit: number): Promise<Page> {

@@ -8,6 +8,7 @@ import { createKit, hold, numbered, take, takeRest, textsOf } from '../conforman
 import { postgresHarness } from '../conformance/source-postgres.ts';
 import { testSource } from '../conformance/source.ts';
 import { migrate } from '../migrations/migrate.ts';
+import type { Pool, PoolClient } from '../connection.ts';
 import { createPollSource } from './poll.ts';
 
 const { url } = await testDatabase();
@@ -23,10 +24,13 @@ function openPool(name: string): pg.Pool {
 /** Windows here are larger than the list that is kept of one, and that is larger than most batches. */
 const maxListed = 7;
 
+let throughPool = (ofSource: Pool): Pool => ofSource;
+
 const harness = postgresHarness({
   openPool,
   migrate,
-  createSource: (ofSource, schema) => createPollSource({ pool: ofSource, schema, maxListed, pollIntervalMs: 5 }),
+  createSource: (ofSource, schema) =>
+    createPollSource({ pool: throughPool(ofSource), schema, maxListed, pollIntervalMs: 5 }),
   holdsSeveral: true,
 });
 
@@ -130,6 +134,33 @@ test('a shard is read once in an interval while less than whole batches come; wh
   assert.equal(await takeOne(), 1);
   const tookMs = performance.now() - began;
   assert.ok(tookMs >= pollIntervalMs && wholeMs < tookMs, `${wholeMs} and ${tookMs} ms`);
+});
+
+test('a page that was read ahead for nothing, since the next batch is of another size, takes nothing along', async (t) => {
+  // By the time that the rows of the page are asked for, the next batch has been, too.
+  const slowly = async (ofSource: Pool): Promise<PoolClient> => {
+    const client = await ofSource.connect();
+    const { query, release } = client;
+    client.query = (async (...args: [{ text?: string }]) => {
+      if (args[0].text?.includes('xid = ANY ($2')) await delay(30);
+      return query.apply(client, args as never);
+    }) as never;
+    client.release = (destroy) => {
+      Object.assign(client, { query, release });
+      client.release(destroy);
+    };
+    return client;
+  };
+  throughPool = (ofSource) => ({ connect: async () => slowly(ofSource) });
+  t.after(() => {
+    throughPool = (ofSource) => ofSource;
+  });
+  await using kit = await createKit(harness, 1);
+  const { source } = await kit.openSource();
+  await kit.write(...numbered('a', 1, 30));
+  const came: string[] = [];
+  for (const size of [2, 3, 4, 5, 6, 10]) came.push(...textsOf(await take(source, size, size)));
+  assert.deepEqual(came, numbered('a', 1, 30));
 });
 
 test('a batch of large payloads ends when it has enough bytes, and nothing is missed or overtaken', async () => {

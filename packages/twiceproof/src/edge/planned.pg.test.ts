@@ -255,12 +255,17 @@ test('a server that says nothing is given up in time, and the outcome is said to
   assert.equal((await counts('silent')).orders, 1);
 });
 
-test('a plan that was made for an empty table does not stay when the table has grown', async () => {
+test('a plan that was made for an empty table does not stay when the table has grown', async (t) => {
+  // Statistics of any table of the statement would have it planned anew.
+  for (const table of ['idempotency_keys', 'answers', 'outbox_default']) {
+    await pool.query(`ALTER TABLE twiceproof.${table} SET (autovacuum_enabled = off)`);
+  }
   await pool.query('CREATE TABLE stock (item int PRIMARY KEY, taken int NOT NULL) WITH (autovacuum_enabled = off)');
   await pool.query('INSERT INTO stock VALUES (1, 0)');
   await pool.query('ANALYZE stock');
   let hours = 0;
   const one = new pg.Pool({ connectionString: url, max: 1 });
+  t.after(async () => one.end());
   const operation = plannedOperation<{ item: number }, null, { item: number }>({
     pool: one,
     name: 'stock.take',
@@ -291,7 +296,6 @@ test('a plan that was made for an empty table does not stay when the table has g
   const closed = await scans();
   await take(10);
   assert.equal((await scans()) - closed, 0);
-  await one.end();
 });
 
 test('it is right, and on disk, whatever this user has for defaults', async () => {

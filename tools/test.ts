@@ -84,8 +84,8 @@ function needs(file: string): 'nothing' | 'pg' | 'kafka' | 'chaos' {
 }
 
 /**
- * Two files at a time where they only compute or query; one at a time where brokers are involved, which
- * keep both cores busy by themselves: timeouts that fire for want of CPU would tell nothing.
+ * Two files at a time, which keep both cores busy between them; those that kill servers of their own one at a time, since
+ * each has brokers of its own: timeouts that fire for want of CPU would tell nothing.
  */
 async function runOnServers(
   files: readonly string[],
@@ -119,7 +119,7 @@ async function runOnServers(
         TWICEPROOF_TEST_SCOPE: scope,
       };
       results.push(...(await runFiles(of('pg'), { ...options, concurrency: 2, env })));
-      results.push(...(await runFiles(of('kafka'), { ...options, concurrency: 1, env })));
+      results.push(...(await runFiles(of('kafka'), { ...options, concurrency: 2, env })));
       await removeTestDatabases(servers.databaseUrl, scope);
     } finally {
       await servers?.close();

@@ -2,7 +2,7 @@
 
 /**
  * What a row of the outbox is read as: texts and numbers, since how a client reads json or times is for its owner to
- * choose. A whole number, because the server takes five times as long to write a fraction.
+ * choose. A whole number, because a fraction takes the server longer to write.
  */
 const columns = `o.topic, o.aggregate_id, o.msg_id, o.event_type,
   o.payload, o.headers::text, (1e6::float8 * date_part('epoch', o.created_at))::bigint AS created_us`;

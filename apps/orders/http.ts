@@ -1,6 +1,14 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { httpOperation, problem, type HttpAnswer, type ParsedRequest, type Seen } from 'twiceproof/http';
-import { keyLines, nodeListener, refuseUnreadable, writeAnswer, type ReadRequest } from 'twiceproof/http/node';
+import {
+  keyLines,
+  nodeListener,
+  refuseUnreadable,
+  shortcut,
+  writeAnswer,
+  type ReadRequest,
+  type Shortcut,
+} from 'twiceproof/http/node';
 import type { Tx } from 'twiceproof/tx';
 import { isOrderId, validateCreate, validateSetStatus, whatIsWrong, type Create, type SetStatus } from './commands.ts';
 import type { Created, StatusSet } from './effects.ts';
@@ -17,10 +25,9 @@ export interface HttpOptions {
   observe(seen: Seen): void;
 }
 
-export function createHttpServer({ operations, database, observe }: HttpOptions): Server {
-  const traceparent = ({ message }: ReadRequest): unknown => message.headers['traceparent'];
-  const principal = ({ message }: ReadRequest): string | undefined => tenantOf(message);
-  const common = { principal, keyLines, traceparent, observe };
+export function createHttpServer({ operations, database, observe }: HttpOptions): { server: Server; short: Shortcut } {
+  const traceparent = ({ headers }: ReadRequest): unknown => headers['traceparent'];
+  const common = { principal: tenantOf, keyLines, traceparent, observe };
   const create = httpOperation(operations.create, { ...common, parse: parseCreate, render: { 1: renderCreated } });
   const setStatus = httpOperation(operations.setStatus, {
     ...common,
@@ -52,11 +59,19 @@ export function createHttpServer({ operations, database, observe }: HttpOptions)
     listeners[routeOf(request)](request, response);
   });
   refuseUnreadable(server);
-  return server;
+  const keyed = { create, setStatus };
+  const short = shortcut(server, (request) => {
+    const route = routeOf(request);
+    const isShort = (route === 'create' || route === 'setStatus') && request.body.length <= bodyLimitBytes;
+    return isShort ? keyed[route](request) : undefined;
+  });
+  return { server, short };
 }
 
+type Asked = Pick<IncomingMessage, 'method' | 'url'>;
+
 /** Not by a router: there are three routes, and each request would pay for it (decision 14). */
-function routeOf({ method, url = '' }: IncomingMessage): 'create' | 'setStatus' | 'read' | 'nothing' {
+function routeOf({ method, url = '' }: Asked): 'create' | 'setStatus' | 'read' | 'nothing' {
   if (method === 'POST' && url === '/orders') return 'create';
   const [root, orders, id, status, more] = segmentsOf(url);
   if (root !== '' || orders !== 'orders' || id === '' || more !== undefined) return 'nothing';
@@ -74,7 +89,7 @@ function segmentsOf(url: string): string[] {
   }
 }
 
-function orderIdOf({ url = '' }: IncomingMessage): string {
+function orderIdOf({ url = '' }: Asked): string {
   return segmentsOf(url)[2]!.toLowerCase();
 }
 
@@ -82,7 +97,7 @@ function nothingHere(): HttpAnswer {
   return generalProblem(404, 'There is nothing here.');
 }
 
-function tenantOf({ headers }: IncomingMessage): string | undefined {
+function tenantOf({ headers }: Pick<IncomingMessage, 'headers'>): string | undefined {
   return demoTenantFrom(headers.authorization);
 }
 
@@ -98,16 +113,16 @@ function parseSetStatus(request: ReadRequest, tenant: string): ParsedRequest<Set
   const body = parseJson(request);
   if ('problem' in body) return body;
   if (!validateSetStatus(body.value)) return { problem: 'request-invalid', detail: whatIsWrong(validateSetStatus) };
-  const order_id = orderIdOf(request.message);
+  const order_id = orderIdOf(request);
   if (!isOrderId(order_id)) return { problem: 'request-invalid', detail: 'the id of an order is a UUID' };
   return { command: { tenant, order_id, status: body.value.status } };
 }
 
 function parseJson({
-  message,
+  headers,
   body,
 }: ReadRequest): { value: unknown } | { problem: 'media-type-unsupported' | 'body-malformed'; detail: string } {
-  if (!/^application\/json *(;|$)/i.test(message.headers['content-type'] ?? '')) {
+  if (!/^application\/json *(;|$)/i.test(headers['content-type'] ?? '')) {
     return { problem: 'media-type-unsupported', detail: 'it is application/json' };
   }
   try {

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type pg from 'pg';
+import type { Shortcut } from 'twiceproof/http/node';
 import { createAdminServer } from '@twiceproof/program/admin';
 import { endsWithin } from '@twiceproof/program/ends-within';
 import { createGrpcServer, listenGrpc } from './grpc.ts';
@@ -31,7 +32,7 @@ export async function serve({ pool, operations, host, ports, log }: ServeOptions
   let draining = false;
   const metrics = createMetrics();
   const observe = watchDoors(metrics, log);
-  const http = createHttpServer({ operations, database: pool, observe: observe('http') });
+  const { server: http, short } = createHttpServer({ operations, database: pool, observe: observe('http') });
   const grpc = createGrpcServer({ operations, observe: observe('grpc') });
   const admin = createAdminServer({
     metrics,
@@ -41,11 +42,12 @@ export async function serve({ pool, operations, host, ports, log }: ServeOptions
     },
   });
   const closeAll = async (): Promise<void> => {
-    await Promise.all([closeHttp(http), new Promise((resolve) => grpc.tryShutdown(resolve))]);
+    await Promise.all([closeHttp(http, short), new Promise((resolve) => grpc.tryShutdown(resolve))]);
   };
   const forceAll = (): void => {
     grpc.forceShutdown();
     http.closeAllConnections();
+    short.closeAllConnections();
     admin.closeAllConnections();
   };
   const closeAdmin = (): void => {
@@ -83,8 +85,11 @@ async function listenHttp(server: Server, host: string, port: number): Promise<s
 }
 
 /** What is kept alive is closed as soon as it has its answer; Node itself would wait for the next request. */
-async function closeHttp(server: Server): Promise<void> {
-  const closing = setInterval(() => server.closeIdleConnections(), 20);
+async function closeHttp(server: Server, short: Shortcut): Promise<void> {
+  const closing = setInterval(() => {
+    server.closeIdleConnections();
+    short.closeIdleConnections();
+  }, 20);
   await new Promise((resolve) => server.close(resolve));
   clearInterval(closing);
 }

@@ -18,8 +18,12 @@ export function createNamedStatements(named = true): RunStatement {
     if (!isNamed) return client.query(text, values);
     const name = names.get(text) ?? `twiceproof_${hash('sha256', text, 'hex').slice(0, 16)}`;
     names.set(text, name);
+    const sent = [...values];
     try {
-      return await (client as unknown as NamesStatements).query({ name, text, values });
+      const result = await (client as unknown as NamesStatements).query({ name, text, values: sent });
+      // The client's own record of a statement is found to outlive it by some collections of garbage; a batch in it would too.
+      sent.length = 0;
+      return result;
     } catch (error) {
       if (isNameLost(error)) isNamed = false;
       throw error;

@@ -41,24 +41,31 @@ export const queueDefaults = { lanes: 1, maxBatch: 96, maxQueue: 10_000 };
 
 export type QueueSettings<C> = EdgeLimits & QueueOptions<C> & typeof queueDefaults;
 
+/** By the hash of their keys, the oldest first. */
+type Members<C> = Map<string, Waiting<C>>;
+
 /**
- * Gathers intents and hands them to `runBatch` when a lane is free. An intent is in exactly one of three places: in
- * `queue`, in the batch of a lane, or among the followers of an equal one that is in either.
+ * Gathers intents and hands them to `runBatch` when a lane is free. An intent is in exactly one of three places: among
+ * those that gather, in the batch of a lane, or among the followers of an equal one that is in either.
+ *
+ * Each batch has a Map of its own, which goes with it. In one Map for all, which would live as long as the process, V8
+ * goes from table to table as entries come and go, and each table keeps the next one alive, with whatever was in it:
+ * a third of what each request had allocated became old, and was marked and swept in vain, several times a second.
  */
 export function createQueue<C>(
   settings: QueueSettings<C>,
   runBatch: (batch: readonly Entry<C>[]) => Promise<(Reply | Error | 'again')[]>,
 ) {
-  const queue: Waiting<C>[] = [];
-  const leaders = new Map<string, Waiting<C>>();
+  let gathering: Members<C> = new Map();
+  /** What each lane has under way. */
+  const lanes = Array.from<Members<C> | undefined>({ length: settings.lanes });
   /** Values of `exclusive` that are in a batch now. */
   const taken = new Set<string>();
   let followers = 0;
-  let busyLanes = 0;
   let isStarting = false;
 
   function add(intent: Intent, command: C): Promise<Reply> {
-    if (queue.length + followers >= settings.maxQueue) return Promise.resolve(busy);
+    if (gathering.size + followers >= settings.maxQueue) return Promise.resolve(busy);
     const { promise, resolve, reject } = deferred<Reply>();
     enqueue({ hash: keyHash(intent), intent, command, exclusive: settings.exclusive?.(command), resolve, reject });
     startLanesSoon();
@@ -66,20 +73,24 @@ export function createQueue<C>(
   }
 
   function enqueue(entry: Follower<C>): void {
-    const leader = leaders.get(entry.hash);
+    const leader = leaderOf(entry.hash);
     if (leader) {
       leader.followers.push(entry);
       followers += 1;
       return;
     }
-    const waiting = { ...entry, followers: [] };
-    leaders.set(entry.hash, waiting);
-    queue.push(waiting);
+    gathering.set(entry.hash, { ...entry, followers: [] });
+  }
+
+  function leaderOf(hash: string): Waiting<C> | undefined {
+    let leader = gathering.get(hash);
+    for (let n = 0; !leader && n < lanes.length; n += 1) leader = lanes[n]?.get(hash);
+    return leader;
   }
 
   /** When what the sockets have brought in this turn of the event loop is read: the first of them must not go alone. */
   function startLanesSoon(): void {
-    if (isStarting || busyLanes >= settings.lanes) return;
+    if (isStarting || !lanes.includes(undefined)) return;
     isStarting = true;
     setImmediate(() => {
       isStarting = false;
@@ -88,31 +99,32 @@ export function createQueue<C>(
   }
 
   function startLanes(): void {
-    while (busyLanes < settings.lanes && queue.length > 0) {
-      const batch = takeBatch(queue, taken, settings.maxBatch);
-      if (batch.length === 0) return;
-      busyLanes += 1;
-      runLane(batch).catch((error: unknown) => {
+    for (let lane = lanes.indexOf(undefined); lane >= 0 && gathering.size > 0; lane = lanes.indexOf(undefined)) {
+      const [members, left] = takeBatch(gathering, taken, settings.maxBatch);
+      if (members.size === 0) return;
+      gathering = left;
+      lanes[lane] = members;
+      const batch = [...members.values()];
+      runLane(lane, members, batch).catch((error: unknown) => {
         // runBatch never rejects; should it all the same, nobody may wait for ever.
-        for (const entry of batch) settle(entry, error instanceof Error ? error : new Error(String(error)));
+        for (const entry of batch) settle(members, entry, error instanceof Error ? error : new Error(String(error)));
       });
     }
   }
 
-  async function runLane(batch: readonly Waiting<C>[]): Promise<void> {
+  async function runLane(lane: number, members: Members<C>, batch: readonly Waiting<C>[]): Promise<void> {
     try {
       const settled = await runBatch(batch);
-      batch.forEach((entry, n) => settle(entry, settled[n]!));
+      batch.forEach((entry, n) => settle(members, entry, settled[n]!));
     } finally {
-      busyLanes -= 1;
+      lanes[lane] = undefined;
       for (const { exclusive } of batch) if (exclusive !== undefined) taken.delete(exclusive);
       startLanes();
     }
   }
 
-  function settle(entry: Waiting<C>, result: Reply | Error | 'again'): void {
-    if (leaders.get(entry.hash) !== entry) return;
-    leaders.delete(entry.hash);
+  function settle(members: Members<C>, entry: Waiting<C>, result: Reply | Error | 'again'): void {
+    if (!members.delete(entry.hash)) return;
     followers -= entry.followers.length;
     if (result === 'again') {
       for (const each of [entry, ...entry.followers]) enqueue(each);
@@ -135,26 +147,29 @@ export function createQueue<C>(
 }
 
 /**
- * Takes the oldest ones out of the queue, at most one for each value of `exclusive`, and none whose value is taken; theirs
- * are taken now. What has to wait keeps its place.
+ * The oldest ones, at most one for each value of `exclusive`, and none whose value is taken; theirs are taken now. And those
+ * that have to wait, in the order in which they came.
  */
-function takeBatch<C>(queue: Waiting<C>[], taken: Set<string>, maxBatch: number): Waiting<C>[] {
-  const batch: Waiting<C>[] = [];
-  const left: Waiting<C>[] = [];
+function takeBatch<C>(
+  gathering: Members<C>,
+  taken: Set<string>,
+  maxBatch: number,
+): [batch: Members<C>, left: Members<C>] {
+  const batch: Members<C> = new Map();
+  const left: Members<C> = new Map();
   const passed = new Set<string>();
-  for (const entry of queue) {
+  for (const [hash, entry] of gathering) {
     const { exclusive } = entry;
     const mustWait = exclusive !== undefined && (taken.has(exclusive) || passed.has(exclusive));
-    if (batch.length >= maxBatch || mustWait) {
-      left.push(entry);
+    if (batch.size >= maxBatch || mustWait) {
+      left.set(hash, entry);
       if (exclusive !== undefined) passed.add(exclusive);
       continue;
     }
-    batch.push(entry);
+    batch.set(hash, entry);
     if (exclusive !== undefined) taken.add(exclusive);
   }
-  queue.splice(0, queue.length, ...left);
-  return batch;
+  return [batch, left];
 }
 
 function give<C>({ resolve, reject }: Follower<C>, result: Reply | Error): void {

@@ -3,14 +3,11 @@ import { arePointsArmed, point } from '../points.ts';
 import type { HttpAnswer } from './answer.ts';
 import { keyLinesOf } from './door.ts';
 import { closeWhereAnAnswerIsOwed } from './owed-answer.ts';
+import type { ReadRequest } from './plain-request.ts';
 import { problem } from './problem.ts';
 
-/** A request that has been read to its end. */
-export interface ReadRequest {
-  readonly message: IncomingMessage;
-  /** The bytes as they came. */
-  readonly body: Buffer;
-}
+export type { ReadRequest } from './plain-request.ts';
+export { shortcut, type Shortcut } from './shortcut.ts';
 
 /**
  * For a server of `node:http`, and for whatever hands its requests on unread. A client that goes away before its request
@@ -32,7 +29,8 @@ export function nodeListener(
     message.on('end', () => {
       if (size > bodyLimitBytes) return;
       const body = pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces);
-      answer({ message, body })
+      const { method = '', url = '', headers, rawHeaders } = message;
+      answer({ method, url, headers, rawHeaders, body })
         .catch(() => problem('internal'))
         .then(async (answered) => {
           await point('http:committed');
@@ -45,8 +43,8 @@ export function nodeListener(
 }
 
 /** The header lines as the client has sent them, for `httpOperation`. */
-export function keyLines({ message }: ReadRequest): string[] {
-  return keyLinesOf(message.rawHeaders);
+export function keyLines({ rawHeaders }: ReadRequest): string[] {
+  return keyLinesOf(rawHeaders);
 }
 
 export function writeAnswer(response: ServerResponse, { status, headers, body }: HttpAnswer): void {

@@ -106,7 +106,7 @@ function parseCreate(request: ReadRequest, tenant: string): ParsedRequest<Create
   if ('problem' in body) return body;
   if (!validateCreate(body.value)) return { problem: 'request-invalid', detail: whatIsWrong(validateCreate) };
   const { account_id, amount_cents } = body.value;
-  return { command: { tenant, account_id, amount_cents } };
+  return { command: { account_id, amount_cents, tenant } };
 }
 
 function parseSetStatus(request: ReadRequest, tenant: string): ParsedRequest<SetStatus> {
@@ -115,7 +115,7 @@ function parseSetStatus(request: ReadRequest, tenant: string): ParsedRequest<Set
   if (!validateSetStatus(body.value)) return { problem: 'request-invalid', detail: whatIsWrong(validateSetStatus) };
   const order_id = orderIdOf(request);
   if (!isOrderId(order_id)) return { problem: 'request-invalid', detail: 'the id of an order is a UUID' };
-  return { command: { tenant, order_id, status: body.value.status } };
+  return { command: { order_id, status: body.value.status, tenant } };
 }
 
 function parseJson({

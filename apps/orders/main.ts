@@ -38,6 +38,13 @@ const flags = {
     help: 'WITHOUT the idempotency check, to measure its price',
   },
   connections: { type: 'integer', default: 10, min: 1, max: 1_000, help: 'to the database, at most' },
+  'batch-every-ms': {
+    type: 'integer',
+    default: 4,
+    min: 0,
+    max: 1_000,
+    help: 'in the shape group: how long after one transaction the next begins at the soonest; a request alone does not wait',
+  },
   'retention-hours': {
     type: 'integer',
     default: 72,
@@ -173,10 +180,10 @@ async function prepare(pool: pg.Pool): Promise<void> {
 
 function chooseOperations(
   edge: { pool: pg.Pool; retentionMs: number; admits: () => boolean },
-  { shape, baseline }: Context<typeof flags>['flags'],
+  { shape, baseline, 'batch-every-ms': batchEveryMs }: Context<typeof flags>['flags'],
   warn: (line: string) => void,
 ): Operations {
-  if (!baseline) return createOperations(edge, shape);
+  if (!baseline) return createOperations({ ...edge, batchEveryMs }, shape);
   const missing = {
     'no-database': 'idempotency, and keeps nothing',
     none: 'idempotency and without the outbox',

@@ -36,11 +36,11 @@ const outbox = createOutbox({ topics: [topic] });
 
 /** The same operations in either shape. */
 export function createOperations(
-  { pool, ...limits }: { pool: Pool; retentionMs?: number; admits?: () => boolean },
+  { batchEveryMs, ...limits }: { pool: Pool; retentionMs?: number; admits?: () => boolean; batchEveryMs?: number },
   shape: Shape,
 ): Operations {
-  const create = { pool, ...limits, name: names.create };
-  const setStatus = { pool, ...limits, name: names.setStatus };
+  const create = { ...limits, name: names.create };
+  const setStatus = { ...limits, name: names.setStatus };
   if (shape === 'handler') {
     return {
       create: handlerOperation({ ...create, execute: async (tx, one, by) => createOrder(tx, outbox.append, one, by) }),
@@ -50,6 +50,7 @@ export function createOperations(
   return {
     create: plannedOperation({
       ...create,
+      ...(batchEveryMs !== undefined && { batchEveryMs }),
       plan: planOrder,
       columns: orderColumns,
       statement: insertOrders,
@@ -57,6 +58,7 @@ export function createOperations(
     }),
     setStatus: groupOperation({
       ...setStatus,
+      ...(batchEveryMs !== undefined && { batchEveryMs }),
       effects: (tx, all, by) => setStatuses(tx, outbox.append, all, by),
       // One statement cannot change a row twice, and each change is an event of its own.
       exclusive: ({ order_id }) => order_id,

@@ -42,7 +42,7 @@ export function createGroupEdge<C>(options: GroupEdgeOptions<C>): GroupEdge<C> {
       }),
     ),
   );
-  return { run: async (intent, command) => queue.add(intent, command) };
+  return { run: queue.add };
 }
 
 type Settings<C> = typeof defaults & GroupEdgeOptions<C>;

@@ -87,7 +87,7 @@ export function createPlannedEdge<C, Row>(options: PlannedEdgeOptions<C, Row>): 
       }),
     );
   });
-  return { run: async (intent, command) => queue.add(intent, command) };
+  return { run: queue.add };
 }
 
 type Statement = (client: PoolClient, values: unknown[]) => Promise<QueryResult>;

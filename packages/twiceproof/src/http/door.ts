@@ -52,15 +52,13 @@ export function toldOf(reply: Exclude<Reply, { outcome: 'answered' }>): Told {
 }
 
 /** Who asks, and under which key; or why that cannot be said. */
-export async function callerOf<R>(
-  request: R,
-  { principal }: DoorOptions<R>,
+export function callerOf(
+  principal: string | undefined,
   keyLines: readonly string[],
-): Promise<{ principal: string; key: string } | { problem: ProblemName }> {
-  const who = await principal(request);
-  if (!who) return { problem: 'unauthenticated' };
+): { principal: string; key: string } | { problem: ProblemName } {
+  if (!principal) return { problem: 'unauthenticated' };
   const parsed = parseIdempotencyKey(keyLines);
-  return 'key' in parsed ? { principal: who, key: parsed.key } : parsed;
+  return 'key' in parsed ? { principal, key: parsed.key } : parsed;
 }
 
 const problemOfFailure = {
@@ -76,10 +74,7 @@ export async function observed<R>(
   work: () => Promise<Told>,
 ): Promise<HttpAnswer> {
   const began = performance.now();
-  const { answer, outcome, error } = await work().catch((cause: unknown) => ({
-    ...told(problemOfFailure[failureOf(cause)]),
-    error: cause,
-  }));
+  const { answer, outcome, error } = await toldBy(work);
   const durationMs = performance.now() - began;
   if (error !== undefined && !observe) console.error(`twiceproof/http: ${operation}: ${outcome}:`, error);
   try {
@@ -90,6 +85,14 @@ export async function observed<R>(
   }
   if (!replayHeader || outcome !== 'replayed') return answer;
   return { ...answer, headers: { ...answer.headers, 'idempotent-replayed': 'true' } };
+}
+
+async function toldBy(work: () => Promise<Told>): Promise<Told> {
+  try {
+    return await work();
+  } catch (cause) {
+    return { ...told(problemOfFailure[failureOf(cause)]), error: cause };
+  }
 }
 
 /**

@@ -32,7 +32,7 @@ export function idempotentHandler(options: FetchHandlerOptions): (request: Reque
   const edge = createHandlerEdge(options);
   const answer = async (request: Request): Promise<Told> => {
     const line = request.headers.get(keyHeader);
-    const caller = await callerOf(request, options, line === null ? [] : [line]);
+    const caller = callerOf(await options.principal(request), line === null ? [] : [line]);
     if ('problem' in caller) return told(caller.problem);
     const body = await readBody(request, options.maxBodyBytes ?? defaultMaxBodyBytes);
     if (!body) return told('body-too-large');

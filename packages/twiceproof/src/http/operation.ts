@@ -42,7 +42,9 @@ async function answer<R, Command, Result>(
   options: HttpOperationOptions<R, Command, Result>,
   request: R,
 ): Promise<Told> {
-  const caller = await callerOf(request, options, options.keyLines(request));
+  const who = options.principal(request);
+  // Mostly it is known at once: to wait all the same would cost each request several turns of the queue of promises.
+  const caller = callerOf(typeof who === 'object' ? await who : who, options.keyLines(request));
   if ('problem' in caller) return told(caller.problem);
   const parsed = options.parse(request, caller.principal);
   if ('problem' in parsed) return told(parsed.problem, parsed.detail === undefined ? {} : { detail: parsed.detail });

@@ -58,27 +58,27 @@ export function shortcut(server: Server, answer: (request: ReadRequest) => Promi
     const answering = request && answer(request);
     if (!answering) return leave(connection, bytes);
     connection.isBusy = true;
-    answering
-      .catch(() => problem('internal'))
-      .then(async (answered) => {
-        await point('http:committed');
-        await write(server, connection, answered);
-        next(connection);
-      })
-      // Headers that cannot be written: the client gets no answer, and asks again.
-      .catch(() => connection.socket.destroy());
+    respond(connection, answering).catch(() => connection.socket.destroy());
+  };
+  /** Rejects where headers cannot be written: the client gets no answer, and asks again. */
+  const respond = async (connection: Connection, answering: Promise<HttpAnswer>): Promise<void> => {
+    const answered = await orInternal(answering);
+    if (arePointsArmed) await point('http:committed');
+    await write(server, connection, answered);
+    next(connection);
   };
   const next = (connection: Connection): void => {
     const { socket, held } = connection;
     connection.isBusy = false;
     connection.hasAnswered = true;
     connection.usedAt = performance.now();
-    if (connection.isEnded || !server.listening) return void socket.end();
-    if (held) return leave(connection, held);
-    if (!socket.writableNeedDrain) return;
-    // A client that asks on without taking its answers.
-    socket.pause();
-    socket.once('drain', () => socket.resume());
+    if (connection.isEnded || !server.listening) socket.end();
+    else if (held) leave(connection, held);
+    else if (socket.writableNeedDrain) {
+      // A client that asks on without taking its answers.
+      socket.pause();
+      socket.once('drain', () => socket.resume());
+    }
   };
   server.on('connection', (socket: Socket) => {
     const connection: Connection = {
@@ -117,6 +117,14 @@ export function shortcut(server: Server, answer: (request: ReadRequest) => Promi
       for (const { socket } of connections) socket.destroy();
     },
   };
+}
+
+async function orInternal(answering: Promise<HttpAnswer>): Promise<HttpAnswer> {
+  try {
+    return await answering;
+  } catch {
+    return problem('internal');
+  }
 }
 
 const events = ['data', 'end', 'error', 'close', 'drain'] as const;

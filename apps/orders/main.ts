@@ -40,7 +40,7 @@ const flags = {
   connections: { type: 'integer', default: 10, min: 1, max: 1_000, help: 'to the database, at most' },
   'batch-every-ms': {
     type: 'integer',
-    default: 4,
+    default: 5,
     min: 0,
     max: 1_000,
     help: 'in the shape group: how long after one transaction the next begins at the soonest; a request alone does not wait',

@@ -88,6 +88,8 @@ export interface Scale {
   throughputS: number;
   /** At each rate. */
   latencyS: number;
+  /** How often latency at the promised rate is measured at the most, where the host disturbs it; no more than 4. */
+  attempts: number;
   /** For each way to claim. */
   claimsS: number;
 }
@@ -102,6 +104,7 @@ export const scales = {
     warmupS: 8,
     throughputS: 15,
     latencyS: 20,
+    attempts: 4,
     claimsS: 8,
   },
   quick: {
@@ -112,6 +115,7 @@ export const scales = {
     warmupS: 3,
     throughputS: 3,
     latencyS: 3,
+    attempts: 3,
     claimsS: 2,
   },
 } as const satisfies Record<string, Scale>;

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { availableParallelism } from 'node:os';
 import { test } from 'node:test';
-import { busyUs, canReadCpu, coresBetween, parseStat, readCpu } from './cpu.ts';
+import { busyUs, canReadCpu, coresBetween, parseStat, readCpu, stolenShare, stolenUs } from './cpu.ts';
 
 test('a line of /proc, also of a process whose name has spaces and parentheses', () => {
   const rest = 'S 42 7 7 0 -1 4194560 100 200 0 0 150 50 30 20 20 0 1 0 12345 1000 10';
@@ -16,10 +17,22 @@ test('what the machine was busy with: neither idle nor waiting for a disk', () =
 });
 
 test('cores are CPU time over time, and what is not ours is of others', () => {
-  const before = { atMs: 1_000, us: { orders: 10, postgres: 20, load: 30 }, machineUs: 40 };
-  const after = { atMs: 3_000, us: { orders: 1_000_010, postgres: 500_020, load: 250_030 }, machineUs: 2_000_040 };
+  const before = { atMs: 1_000, us: { orders: 10, postgres: 20, load: 30 }, machineUs: 40, stolenUs: 0 };
+  const after = {
+    atMs: 3_000,
+    us: { orders: 1_000_010, postgres: 500_020, load: 250_030 },
+    machineUs: 2_000_040,
+    stolenUs: 0,
+  };
   assert.deepEqual(coresBetween(before, after), { orders: 0.5, postgres: 0.25, load: 0.125, others: 0.125 });
   assert.equal(coresBetween(before, { ...after, machineUs: 40 }).others, 0, 'ticks may make it look negative');
+});
+
+test('what the host has stolen is a share of the time of all cores', () => {
+  assert.equal(stolenUs('cpu  100 1 50 9000 777 2 3 4 60 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n'), 40_000);
+  const reading = { atMs: 0, us: {}, machineUs: 0, stolenUs: 5_000 };
+  const after = { ...reading, atMs: 1_000, stolenUs: 5_000 + 20_000 * availableParallelism() };
+  assert.equal(stolenShare(reading, after), 0.02);
 });
 
 test('a busy child counts while it lives, and when it has ended', async () => {

@@ -1,5 +1,6 @@
 /** Who used the CPU, from /proc: in microseconds since each process began. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 
 export const canReadCpu = existsSync('/proc/self/stat');
 
@@ -13,6 +14,8 @@ export interface CpuReading<Who extends string> {
   atMs: number;
   us: Record<Who, number>;
   machineUs: number;
+  /** What the host has given to others though we had work. */
+  stolenUs: number;
 }
 
 export function readCpu<Who extends string>(watched: Record<Who, Group>): CpuReading<Who> {
@@ -20,10 +23,12 @@ export function readCpu<Who extends string>(watched: Record<Who, Group>): CpuRea
     who,
     pids.reduce((sum, pid) => sum + (withChildren ? serverCpu(pid) : cpuOf(pid)), 0),
   ]);
+  const machine = readFileSync('/proc/stat', 'utf8');
   return {
     atMs: performance.now(),
     us: Object.fromEntries(entries) as Record<Who, number>,
-    machineUs: busyUs(readFileSync('/proc/stat', 'utf8')),
+    machineUs: busyUs(machine),
+    stolenUs: stolenUs(machine),
   };
 }
 
@@ -40,6 +45,11 @@ export function coresBetween<Who extends string>(
   const others = Math.max(0, (after.machineUs - before.machineUs) / us - ours);
   const entries = names.map((who, n) => [who, cores[n]!] as const);
   return { ...Object.fromEntries(entries), others } as Record<Who | 'others', number>;
+}
+
+/** Of all the time that the machine's cores have had between two readings. */
+export function stolenShare(before: CpuReading<string>, after: CpuReading<string>): number {
+  return (after.stolenUs - before.stolenUs) / (1_000 * (after.atMs - before.atMs) * availableParallelism());
 }
 
 /** A tick of /proc, the same on every Linux that Node runs on. */
@@ -68,6 +78,10 @@ export function busyUs(procStat: string): number {
     .slice(1)
     .map(Number);
   return (user + nice + system + irq + softirq + steal) * tickUs;
+}
+
+export function stolenUs(procStat: string): number {
+  return Number(procStat.slice(0, procStat.indexOf('\n')).split(/\s+/)[8] ?? 0) * tickUs;
 }
 
 function statOf(pid: number | string): Stat | undefined {

@@ -19,6 +19,7 @@ const scale: Scale = {
   warmupS: 1,
   throughputS: 1,
   latencyS: 1,
+  attempts: 1,
   claimsS: 1,
 };
 

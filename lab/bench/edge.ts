@@ -10,6 +10,7 @@ import {
   estimatedS,
   hotCases,
   hotNames,
+  promisedRate,
   type CaseName,
   type EdgeCase,
   type EdgeName,
@@ -18,7 +19,7 @@ import {
 } from './cases.ts';
 import { startOrders, type Orders } from './children.ts';
 import { claimWays, measureClaims, type ClaimRun, type ClaimWay } from './claims.ts';
-import { measure, measureLatency, measureThroughput, rounded } from './measure.ts';
+import { measure, measureLatency, measureThroughput, rounded, undisturbed } from './measure.ts';
 import type { CpuUs, Latency, Target, Throughput } from './measure.ts';
 import { preload } from './preload.ts';
 import { serverSettings, watchServer, type ServerFacts, type WatchedServer } from './server.ts';
@@ -130,7 +131,7 @@ async function runRound(context: RoundContext): Promise<Round> {
 }
 
 async function runEdgeCase(context: RoundContext, name: EdgeName): Promise<EdgeRun> {
-  const { warmupS, throughputS, latencyS } = context.scale;
+  const { warmupS, throughputS, latencyS, attempts } = context.scale;
   const { args, overload, latencyAt }: EdgeCase = edgeCases[name];
   const [run, server] = await withOrders(context, 1, args, async (target) => {
     const seed = (step: number): number => seedOf(context, name, step);
@@ -144,7 +145,10 @@ async function runEdgeCase(context: RoundContext, name: EdgeName): Promise<EdgeR
     const rates: [string, number][] = latencyAt === 'own' ? [['own', own]] : latencyAt.map((rate) => [`${rate}`, rate]);
     const latency: Record<string, Latency> = {};
     for (const [index, [key, rate]] of rates.entries()) {
-      latency[key] = await measureLatency(target, { seed: seed(index + 1), rate, measuredS: latencyS });
+      // Each attempt has other keys.
+      latency[key] = await undisturbed(rate === promisedRate ? attempts : 1, async (attempt) =>
+        measureLatency(target, { seed: seed(index + 1 + rates.length * attempt), rate, measuredS: latencyS }),
+      );
     }
     return { throughput, latency };
   });

@@ -14,7 +14,7 @@ export interface Changed {
 export function exampleRound(changed: Changed = {}): Round {
   const { group = 8_000, p99Ms = 12, okShare = 1, deadlocks = 0, serializationFailures = 0 } = changed;
   const server = { deadlocks, serializationFailures, errors: {}, sweptKeysPerSecond: 1_500 };
-  const cost = { cpuUs: { orders: 100, postgres: 50, load: 25 }, otherCores: 0.05 };
+  const cost = { cpuUs: { orders: 100, postgres: 50, load: 25 }, otherCores: 0.05, stolenShare: 0.001 };
   const latency = (rate: number, high: number): Latency => ({
     rate,
     p50Ms: 3,

@@ -1,7 +1,7 @@
 /** One run of the load generator against running processes, with what it cost whom. */
 import { settleS } from './cases.ts';
 import { runLoad, type LoadCall, type Orders } from './children.ts';
-import { coresBetween, readCpu, type CpuReading } from './cpu.ts';
+import { coresBetween, readCpu, stolenShare, type CpuReading } from './cpu.ts';
 import type { LoadResult } from '../load/result.ts';
 
 export interface Target {
@@ -26,6 +26,8 @@ export interface Throughput {
   cpuUs: CpuUs;
   /** Kept busy by whatever else runs here: what is above 0.1 disturbs. */
   otherCores: number;
+  /** Of the time of all cores, what the host gave to others. */
+  stolenShare: number;
 }
 
 export interface Latency {
@@ -40,7 +42,16 @@ export interface Latency {
   latenessP99Ms: number;
   cpuUs: CpuUs;
   otherCores: number;
+  stolenShare: number;
+  /** Measured before, and not counted, because the host stole too much of the time. */
+  disturbed?: { stolenShare: number; p99Ms: number }[];
 }
+
+/**
+ * A core that the host takes away for 20 ms makes a hundred requests late at 5,000/s, whatever the program: with half a
+ * percent of the time stolen, p99 is that of the host. A window with more than this is measured again.
+ */
+export const disturbingShare = 0.0025;
 
 /** Each key once, and a UUIDv7, as the docs tell clients to make them. */
 const likeOurClients = ['--retry-rate=0', '--key-version=7'];
@@ -72,7 +83,26 @@ export async function measureLatency(
 export interface Measured {
   result: LoadResult;
   okPerSecond: number;
-  cost: Pick<Throughput, 'cpuUs' | 'otherCores'>;
+  cost: Pick<Throughput, 'cpuUs' | 'otherCores' | 'stolenShare'>;
+}
+
+/**
+ * The first that is not disturbed, by how much was stolen and by nothing else; of `attempts` that all are, the least. The
+ * others are told with it.
+ */
+export async function undisturbed(
+  attempts: number,
+  measureOnce: (attempt: number) => Promise<Latency>,
+): Promise<Latency> {
+  const all: Latency[] = [];
+  while (all.length < attempts && !(all.at(-1) && all.at(-1)!.stolenShare <= disturbingShare)) {
+    all.push(await measureOnce(all.length));
+  }
+  const counted = all.reduce((least, each) => (each.stolenShare < least.stolenShare ? each : least));
+  const disturbed = all
+    .filter((each) => each !== counted)
+    .map(({ stolenShare: share, p99Ms }) => ({ stolenShare: share, p99Ms }));
+  return disturbed.length > 0 ? { ...counted, disturbed } : counted;
 }
 
 /** The window is the whole seconds after the warm-up: the CPU is read when it begins and when it ends. */
@@ -104,7 +134,8 @@ export async function measure(
   const { others, ...cores } = coresBetween(before, after);
   const us = (share: number): number => rounded((1e6 * share) / Math.max(1, okPerSecond), 1);
   const cpuUs = { orders: us(cores.orders), postgres: us(cores.postgres), load: us(cores.load) };
-  return { result, okPerSecond, cost: { cpuUs, otherCores: rounded(others, 2) } };
+  const stolen = rounded(stolenShare(before, after), 5);
+  return { result, okPerSecond, cost: { cpuUs, otherCores: rounded(others, 2), stolenShare: stolen } };
 }
 
 export function rounded(value: number, digits: number): number {

@@ -51,12 +51,25 @@ function cpuCells({ orders, postgres, load }: CpuUs): number[] {
 
 function latencyRows({ edge }: Round): Row[] {
   const rows = edgeNames.flatMap((name) =>
-    Object.values(edge[name]?.latency ?? {}).map(({ rate, p50Ms, p99Ms, p999Ms, okShare, latenessP99Ms, cpuUs }) => {
+    Object.values(edge[name]?.latency ?? {}).map((latency) => {
+      const { rate, p50Ms, p99Ms, p999Ms, okShare, latenessP99Ms, cpuUs, stolenShare } = latency;
       const times = [p50Ms, p99Ms, p999Ms, latenessP99Ms].map((ms) => ms.toFixed(1));
-      return [name, Math.round(rate), ...times, percent(okShare), ...cpuCells(cpuUs)];
+      return [name, Math.round(rate), ...times, percent(okShare), ...cpuCells(cpuUs), percent(stolenShare)];
     }),
   );
-  return [['', 'at/s', 'p50', 'p99', 'p99.9', 'generator p99', 'ok', 'orders us', 'postgres us', 'load us'], ...rows];
+  const titles = [
+    'at/s',
+    'p50',
+    'p99',
+    'p99.9',
+    'generator p99',
+    'ok',
+    'orders us',
+    'postgres us',
+    'load us',
+    'stolen',
+  ];
+  return [['', ...titles], ...rows];
 }
 
 function percent(share: number): string {

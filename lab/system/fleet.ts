@@ -49,6 +49,8 @@ export function openFleet({ lab, programs, run, wires, postgresUrl, bootstrap, o
       command: process.execPath,
       args: [
         '--conditions=twiceproof-source',
+        // A dozen processes share the cores: the threads of a collector would take them from those who answer.
+        '--single-threaded-gc',
         options.substitutes?.[kind] ?? `apps/${kind}/main.ts`,
         '--json',
         ...args,

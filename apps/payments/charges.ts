@@ -1,5 +1,5 @@
 /** What payments does with the events of orders: the business SQL, all of it in the transaction that is given. */
-import type { Handler, HandlerOfEach } from 'twiceproof/consumer';
+import type { Handler, HandlerOfSets } from 'twiceproof/consumer';
 import type { Tx } from 'twiceproof/tx';
 import { uuidv7 } from 'twiceproof/uuid';
 import type { ReceivedMessage } from 'twiceproof/wire';
@@ -20,7 +20,7 @@ export interface ChargeOptions extends ChargeCounts {
   dies?: 'before-charge' | 'after-charge' | undefined;
 }
 
-export function chargeOrders(shape: 'each', options: ChargeOptions): HandlerOfEach;
+export function chargeOrders(shape: 'set', options: ChargeOptions): HandlerOfSets;
 export function chargeOrders(shape: 'set' | 'each', options: ChargeOptions): Handler;
 export function chargeOrders(shape: 'set' | 'each', options: ChargeOptions): Handler {
   const apply = async (tx: Tx, messages: readonly ReceivedMessage[]): Promise<void> => {

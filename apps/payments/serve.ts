@@ -63,7 +63,7 @@ export async function serve({ given, pool, transport, signal, log }: ServeOption
   const counts = { ...watch, dies: given['crash-point'] === 'effect' ? side : undefined };
   const consume = async (stopped: AbortSignal): Promise<void> => {
     if (chargesFirst) {
-      return chargeFirst({ ...consuming, charge: chargeOrders('each', counts).each }, stopped);
+      return chargeFirst({ ...consuming, charge: chargeOrders('set', counts).set }, stopped);
     }
     const consumer = createConsumer({
       ...consuming,

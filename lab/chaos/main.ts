@@ -9,7 +9,7 @@ import { createMetrics } from '@twiceproof/program/metrics';
 import type { Fault, Outcome } from './system/fault.ts';
 import { newDirectory } from './system/directory.ts';
 import { textOf, type Report } from './system/report.ts';
-import { drawSchedule, shotSchedule, withOnly, type Schedule } from './system/schedule.ts';
+import { drawSchedule, effectOrders, shotSchedule, withOnly, type Schedule } from './system/schedule.ts';
 import { shrink } from './system/shrink.ts';
 import { besiege, phases, type Phase, type SiegeOptions } from './system/siege.ts';
 
@@ -23,6 +23,11 @@ const flags = {
     type: 'choice',
     choices: ['commit', 'publish', 'effect'],
     help: 'one headline shot, and nothing else: between commit and publish, publish and cursor, inbox and effect',
+  },
+  'effect-order': {
+    type: 'choice',
+    choices: effectOrders,
+    help: 'of --crash-point=effect: which payments writes first; the inbox is what the library does',
   },
   'dup-rate': { type: 'string', default: '0.05', help: 'the share of messages that are delivered again, 0 to 1' },
   'unique-charge': { type: 'boolean', help: 'with the constraint that would hide a broken inbox' },
@@ -47,6 +52,14 @@ await main({
     const lengths = (['quick', 'soak', 'replay', 'crash-point'] as const).filter((name) => given[name]);
     return [
       ...(lengths.length > 1 ? [`--${lengths.join(' and --')} exclude each other`] : []),
+      ...(given['effect-order'] && given['crash-point'] !== 'effect'
+        ? ['--effect-order is of --crash-point=effect']
+        : []),
+      ...(given['effect-order'] === 'charge-first' && given['unique-charge']
+        ? [
+            '--effect-order=charge-first needs the table without its constraint, which would speak before the inbox does',
+          ]
+        : []),
       ...(isShare(given['dup-rate'] ?? '0') ? [] : [`--dup-rate is a number from 0 to 1, not '${given['dup-rate']}'`]),
       ...(given.soak !== undefined && secondsOf(given.soak) === undefined
         ? [`--soak is a time such as 2h, 45m or 300s, not '${given.soak}'`]
@@ -86,7 +99,7 @@ async function chaos({ flags: given, output, signal }: Context<typeof flags>): P
 function scheduleOf(given: Given): Schedule {
   const { rate, 'unique-charge': uniqueCharge, 'crash-point': crashPoint } = given;
   const base = { seed: given.seed ?? randomInt(2 ** 32), rate, dupRate: Number(given['dup-rate']), uniqueCharge };
-  if (crashPoint) return shotSchedule(crashPoint, { ...base, ...shot });
+  if (crashPoint) return shotSchedule(crashPoint, { ...base, ...shot, effectOrder: given['effect-order'] });
   if (given.quick) return drawSchedule({ ...base, ...quick });
   const seconds = given.soak === undefined ? normalS : secondsOf(given.soak)!;
   return drawSchedule({ ...base, seconds, minOrders: 0 });

@@ -18,9 +18,10 @@ test('with the constraint against a second charge, and three in ten delivered ag
   assert.ok(report.injectedDuplicates > 2_000, `${report.injectedDuplicates} duplicates`);
 });
 
-for (const crashPoint of Object.keys(crashPoints)) {
-  test(`the headline shot at ${crashPoint}: killed there again and again, nothing is lost or doubled`, async (t) => {
-    const { report } = await runChaos(t, [`--crash-point=${crashPoint}`, '--seed=12']);
+const shots = Object.keys(crashPoints).map((point) => [`--crash-point=${point}`]);
+for (const shot of [...shots, ['--crash-point=effect', '--effect-order=charge-first']]) {
+  test(`the headline shot ${shot.join(' ')}: killed there again and again, nothing is lost or doubled`, async (t) => {
+    const { report } = await runChaos(t, [...shot, '--seed=12']);
     assert.equal(report.verdict, 'clean');
     assert.ok(report.faults['kill']!.fired >= 2);
   });

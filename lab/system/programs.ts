@@ -23,6 +23,8 @@ export interface ProgramOptions {
   seed?: number;
   /** Whether the database refuses a second charge, which would hide a broken inbox. Defaults to false. */
   uniqueCharge?: boolean;
+  /** Which of its two writes payments does first. Defaults to the inbox. */
+  effectOrder?: 'inbox-first' | 'charge-first' | undefined;
   /** Scripts that take the place of our own programs. Defaults to none. */
   substitutes?: Substitutes | undefined;
 }
@@ -69,6 +71,7 @@ function argsOf(kind: Kind, options: ProgramOptions, { http, grpc }: { http: num
     case 'payments':
       return [
         ...(options.uniqueCharge ? [] : ['--no-unique-charge']),
+        ...(options.effectOrder ? [`--effect-order=${options.effectOrder}`] : []),
         ...(options.dupRate ? [`--dup-rate=${options.dupRate}`, `--seed=${options.seed ?? 1}`] : []),
         '--grace-ms=5000',
       ];

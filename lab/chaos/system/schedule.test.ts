@@ -61,6 +61,8 @@ test('a headline shot kills at its point only, either process', () => {
     assert.deepEqual(new Set(killed.map(([, point]) => point)), new Set([crashPoints[shot].point]));
     assert.equal(new Set(killed.map(([role]) => role)).size, 2);
   }
+  const chargeFirst = shotSchedule('effect', { ...options, effectOrder: 'charge-first' });
+  assert.ok(chargeFirst.faults.every((fault) => 'position' in fault && fault.position?.point === 'inbox:asking'));
 });
 
 test('with fewer faults it takes no longer than they do, and is otherwise the same', () => {

@@ -5,6 +5,9 @@ import { randomFrom, type Random } from './random.ts';
 
 export type Path = 'edge replays' | 'wire duplicates' | 'inbox duplicates';
 
+export type EffectOrder = (typeof effectOrders)[number];
+export const effectOrders = ['inbox-first', 'charge-first'] as const;
+
 export interface Schedule {
   version: 1;
   seed: number;
@@ -15,6 +18,8 @@ export interface Schedule {
   /** Share of messages that payments delivers to itself again. */
   dupRate: number;
   uniqueCharge: boolean;
+  /** Which of its two writes payments does first. Defaults to the inbox, as the library does. */
+  effectOrder?: EffectOrder | undefined;
   /** What must have happened, or the run has shown nothing. */
   mustSee: readonly Path[];
   minOrders: number;
@@ -22,7 +27,10 @@ export interface Schedule {
   faults: readonly (Fault & { outcome?: Outcome })[];
 }
 
-export type ScheduleOptions = Pick<Schedule, 'seed' | 'seconds' | 'rate' | 'uniqueCharge' | 'minOrders'> & {
+export type ScheduleOptions = Pick<
+  Schedule,
+  'seed' | 'seconds' | 'rate' | 'uniqueCharge' | 'effectOrder' | 'minOrders'
+> & {
   /** Of a headline shot there is none. Defaults to 0.05. */
   dupRate?: number;
   /** Programs that are struck more often, and where each of them can be. Defaults to none: all alike. */
@@ -167,7 +175,7 @@ function ownerOf(target: string): string {
   return target.split(':')[0]!;
 }
 
-/** SPEC I5. `effect` is in the order of the library: the inbox first. */
+/** SPEC I5. */
 export const crashPoints = {
   commit: { kind: 'relay', point: 'relay:before-send', mustSee: ['edge replays'] },
   publish: {
@@ -180,11 +188,15 @@ export const crashPoints = {
 
 export type CrashPoint = keyof typeof crashPoints;
 
+/** Of `effect`, where the charge is written first. */
+const betweenChargeAndInbox = 'inbox:asking';
+
 const shots = 4;
 
 /** The same death several times, by turns of either process, and nothing else. */
 export function shotSchedule(crashPoint: CrashPoint, options: ScheduleOptions): Schedule {
-  const { kind, point, mustSee } = crashPoints[crashPoint];
+  const { kind, mustSee } = crashPoints[crashPoint];
+  const point = options.effectOrder === 'charge-first' ? betweenChargeAndInbox : crashPoints[crashPoint].point;
   const random = randomFrom(options.seed);
   const gapMs = (options.seconds * 1_000 - quietTailMs) / shots;
   const faults = Array.from({ length: shots }, (_, n): Fault => {

@@ -140,7 +140,7 @@ async function boot(
   ledger: string,
   made: AsyncDisposableStack,
 ): Promise<[System, Load]> {
-  const { seed, dupRate, uniqueCharge } = schedule;
+  const { seed, dupRate, uniqueCharge, effectOrder } = schedule;
   const system = await startSystem({
     run,
     brokers: 3,
@@ -148,6 +148,7 @@ async function boot(
     seed,
     dupRate,
     uniqueCharge,
+    effectOrder,
     substitutes: accused?.substitutes,
     signal,
     progress,

@@ -43,7 +43,7 @@ const flags = {
     default: 5,
     min: 0,
     max: 1_000,
-    help: 'in the shape group: how long after one transaction the next begins at the soonest; a request alone does not wait',
+    help: 'in the shape group: how long after one transaction with new orders the next begins at the soonest',
   },
   'retention-hours': {
     type: 'integer',

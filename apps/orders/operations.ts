@@ -58,7 +58,6 @@ export function createOperations(
     }),
     setStatus: groupOperation({
       ...setStatus,
-      ...(batchEveryMs !== undefined && { batchEveryMs }),
       effects: (tx, all, by) => setStatuses(tx, outbox.append, all, by),
       // One statement cannot change a row twice, and each change is an event of its own.
       exclusive: ({ order_id }) => order_id,

@@ -108,9 +108,10 @@ export function median(values: readonly number[]): number {
   return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
 }
 
-/** The same form, with the median of each number. What is missing in one of them counts as 0 there. */
+/** The same form, with the median of each number; lists are left out. What is missing in one of them counts as 0 there. */
 export function medianOf<T extends object>(all: readonly T[]): T {
-  const keys = new Set(all.flatMap((each) => Object.keys(each)));
+  const isNoList = ([, value]: [string, unknown]): boolean => !Array.isArray(value);
+  const keys = new Set(all.flatMap((each) => Object.entries(each).filter(isNoList)).map(([key]) => key));
   return Object.fromEntries(
     [...keys].map((key) => {
       const values = all.map((each) => (each as Record<string, number | object | undefined>)[key]);

@@ -115,7 +115,7 @@ export const scales = {
     warmupS: 3,
     throughputS: 3,
     latencyS: 3,
-    attempts: 3,
+    attempts: 2,
     claimsS: 2,
   },
 } as const satisfies Record<string, Scale>;
@@ -127,15 +127,16 @@ export const settleS = 1;
 const aroundS = 2.5;
 const keysPreloadedPerSecond = 60_000;
 
-/** How long it will take, roughly. */
+/** How long it will take at the most, roughly: keys must go on expiring until the end. */
 export function estimatedS(scale: Scale, names: readonly CaseName[]): number {
   const loadS = (measuredS: number, beforeS = settleS): number => beforeS + measuredS + 1;
   const ofCase = (name: CaseName): number => {
     if (name === 'claims') return 2 * scale.claimsS;
     if (name in hotCases) return aroundS + loadS(scale.latencyS, scale.warmupS);
     const { latencyAt } = edgeCases[name as EdgeName] as EdgeCase;
-    const rates = latencyAt === 'own' ? 1 : latencyAt.length;
-    return aroundS + loadS(scale.throughputS, scale.warmupS) + rates * loadS(scale.latencyS);
+    const windows =
+      latencyAt === 'own' ? 1 : latencyAt.length + (latencyAt.includes(promisedRate) ? scale.attempts - 1 : 0);
+    return aroundS + loadS(scale.throughputS, scale.warmupS) + windows * loadS(scale.latencyS);
   };
   const roundS = names.reduce((sum, name) => sum + ofCase(name), 0);
   return 5 + (scale.keys + scale.expiringKeys) / keysPreloadedPerSecond + scale.rounds * roundS;

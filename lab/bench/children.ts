@@ -19,18 +19,15 @@ export interface Child {
   said(): string;
 }
 
-const condition = '--conditions=twiceproof-source';
-
-/** As `npm run orders` does: where all share two cores, the threads of a collector take them from those who answer. */
-const oneThreadOfGarbage: ReadonlySet<string> = new Set(['apps/orders/main.ts', 'lab/load/main.ts']);
+/** As the scripts of npm start them: see decision 15. */
+const nodeFlags = ['--conditions=twiceproof-source', '--max-semi-space-size=16'];
 
 export function startProgram(
   script: string,
   args: readonly string[],
   options: { env?: NodeJS.ProcessEnv; onLine(line: Record<string, unknown>): void },
 ): Child {
-  const flags = oneThreadOfGarbage.has(script) ? [condition, '--single-threaded-gc'] : [condition];
-  const child = spawn(process.execPath, [...flags, join(root, script), '--json', ...args], {
+  const child = spawn(process.execPath, [...nodeFlags, join(root, script), '--json', ...args], {
     cwd: root,
     env: { ...ownEnvironment(), ...options.env },
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -43,8 +43,8 @@ export interface Latency {
   cpuUs: CpuUs;
   otherCores: number;
   stolenShare: number;
-  /** Measured before, and not counted, because the host stole too much of the time. */
-  disturbed?: { stolenShare: number; p99Ms: number }[];
+  /** Measured too, and not counted, because the host stole too much of the time. */
+  disturbed?: Latency[];
 }
 
 /**
@@ -99,10 +99,10 @@ export async function undisturbed(
     all.push(await measureOnce(all.length));
   }
   const counted = all.reduce((least, each) => (each.stolenShare < least.stolenShare ? each : least));
-  const disturbed = all
-    .filter((each) => each !== counted)
-    .map(({ stolenShare: share, p99Ms }) => ({ stolenShare: share, p99Ms }));
-  return disturbed.length > 0 ? { ...counted, disturbed } : counted;
+  const disturbed = all.filter((each) => each !== counted);
+  // What was not answered cannot be blamed on the host.
+  const okShare = Math.min(...all.map((each) => each.okShare));
+  return disturbed.length > 0 ? { ...counted, okShare, disturbed } : counted;
 }
 
 /** The window is the whole seconds after the warm-up: the CPU is read when it begins and when it ends. */

@@ -1,9 +1,9 @@
 /** The result for people. */
 import type { Bar } from './bars.ts';
-import { edgeCases, edgeNames, hotCases, hotNames, type EdgeName } from './cases.ts';
+import { edgeCases, edgeNames, hotCases, hotNames, promisedRate, type EdgeName } from './cases.ts';
 import { claimWays, type ClaimRun } from './claims.ts';
 import type { Round } from './edge.ts';
-import type { CpuUs } from './measure.ts';
+import { disturbingShare, type CpuUs } from './measure.ts';
 import type { EdgeResult } from './result.ts';
 
 export function reportText({ bars, median, rounds, environment, commit, seed, keysBefore }: EdgeResult): string {
@@ -137,8 +137,15 @@ function reservations(rounds: readonly Round[]): string[] {
   ]);
   const isOverloaded = (name: EdgeName): boolean =>
     rounds.every(({ edge }) => !edge[name] || edge[name].throughput.okPerSecond < 0.9 * edge[name].throughput.offered);
+  const judged = rounds.flatMap(({ edge }) => edge.group?.latency[`${promisedRate}`] ?? []);
+  const repeated = judged.reduce((sum, { disturbed = [] }) => sum + disturbed.length, 0);
+  const still = judged.filter(({ stolenShare }) => stolenShare > disturbingShare).length;
   return [
     ...disturbance(shares.map(({ otherCores }) => otherCores)),
+    ...(repeated > 0
+      ? [`NOTE: the host disturbed ${repeated} windows of group commit at the bar; they were measured again.`]
+      : []),
+    ...(still > 0 ? [`NOTE: ${still} of those that count were still disturbed.`] : []),
     ...edgeNames
       .filter((name) => !isOverloaded(name))
       .map((name) => `NOTE: ${name} could answer all that was offered.`),

@@ -49,8 +49,7 @@ export function openFleet({ lab, programs, run, wires, postgresUrl, bootstrap, o
       command: process.execPath,
       args: [
         '--conditions=twiceproof-source',
-        // A dozen processes share the cores: the threads of a collector would take them from those who answer.
-        '--single-threaded-gc',
+        '--max-semi-space-size=16',
         options.substitutes?.[kind] ?? `apps/${kind}/main.ts`,
         '--json',
         ...args,

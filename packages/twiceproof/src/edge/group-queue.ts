@@ -35,8 +35,9 @@ export interface QueueOptions<C> {
   maxBatch?: number;
   /**
    * A batch begins at the soonest so many milliseconds after the one before it, unless a whole one waits: under load that
-   * makes fewer and larger ones, which cost less; a request that comes alone goes at once. Defaults to 0: a lane that
-   * becomes free takes what has gathered.
+   * makes fewer and larger ones, which cost less. A request after which for so long none has come goes at once; a client
+   * that asks one thing after the other gets no more answers than there are batches, and so does one value of
+   * `exclusive`. Defaults to 0: a lane that becomes free takes what has gathered.
    */
   batchEveryMs?: number;
   /** How many may wait; beyond that a request is told to come again. Defaults to 10,000. */
@@ -72,11 +73,16 @@ export function createQueue<C>(
   let pause: NodeJS.Timeout | undefined;
   let startedAt = -Infinity;
 
+  /** Not async: to resolve one promise with another takes three turns more. */
   function add(intent: Intent, command: C): Promise<Reply> {
     if (gathering.size + followers >= settings.maxQueue) return Promise.resolve(busy);
     const { promise, resolve, reject } = deferred<Reply>();
-    enqueue({ hash: keyHash(intent), intent, command, exclusive: settings.exclusive?.(command), resolve, reject });
-    startLanesSoon();
+    try {
+      enqueue({ hash: keyHash(intent), intent, command, exclusive: settings.exclusive?.(command), resolve, reject });
+      startLanesSoon();
+    } catch (error) {
+      reject(error);
+    }
     return promise;
   }
 
@@ -113,16 +119,17 @@ export function createQueue<C>(
     clearTimeout(pause);
     pause = undefined;
     isStarting = false;
-    startedAt = performance.now();
     for (let lane = lanes.indexOf(undefined); lane >= 0 && gathering.size > 0; lane = lanes.indexOf(undefined)) {
       const [members, left] = takeBatch(gathering, taken, settings.maxBatch);
       if (members.size === 0) return;
+      startedAt = performance.now();
       gathering = left;
       lanes[lane] = members;
       const batch = [...members.values()];
       runLane(lane, members, batch).catch((error: unknown) => {
         // runBatch never rejects; should it all the same, nobody may wait for ever.
         for (const entry of batch) settle(members, entry, error instanceof Error ? error : new Error(String(error)));
+        startLanesSoon();
       });
     }
   }

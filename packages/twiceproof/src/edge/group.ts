@@ -25,7 +25,7 @@ export interface GroupEdgeOptions<C> extends Partial<EdgeLimits>, QueueOptions<C
 export interface GroupEdge<C> {
   /**
    * As `HandlerEdge.run`, for many at once: intents that arrive while a commit is under way go together into the
-   * next. There is no timer: a batch is what has gathered when a lane is free.
+   * next. A batch is what has gathered when a lane is free, and there is no timer unless `batchEveryMs` asks for one.
    */
   run(intent: Intent, command: C): Promise<Reply>;
 }

@@ -8,6 +8,13 @@ export interface HttpAnswer {
   body: Uint8Array | string;
 }
 
+/** With its length; and without a body where HTTP knows none, since a client would take it for the next answer. */
+export function framed({ status, headers, body }: HttpAnswer): Pick<HttpAnswer, 'headers' | 'body'> {
+  if (status === 204 || status === 304) return { headers, body: '' };
+  const length = typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength;
+  return { headers: { ...headers, 'content-length': `${length}` }, body };
+}
+
 /**
  * What a keyed answer may carry. A replay must have the headers of the original, and what is not here either cannot
  * be repeated (a cookie, a challenge), must not be stored (a credential), or belongs to the connection.

@@ -1,6 +1,6 @@
 import { STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { arePointsArmed, point } from '../points.ts';
-import type { HttpAnswer } from './answer.ts';
+import { framed, type HttpAnswer } from './answer.ts';
 import { keyLinesOf } from './door.ts';
 import { closeWhereAnAnswerIsOwed } from './owed-answer.ts';
 import type { ReadRequest } from './plain-request.ts';
@@ -47,19 +47,19 @@ export function keyLines({ rawHeaders }: ReadRequest): string[] {
   return keyLinesOf(rawHeaders);
 }
 
-export function writeAnswer(response: ServerResponse, { status, headers, body }: HttpAnswer): void {
-  const length = typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength;
+export function writeAnswer(response: ServerResponse, answer: HttpAnswer): void {
+  const { headers, body } = framed(answer);
   // Both in one call: so the head and a body that is a text go out in one write.
-  response.writeHead(status, { ...headers, 'content-length': length }).end(body);
+  response.writeHead(answer.status, headers).end(body);
 }
 
 /** One write is one system call, so an answer goes out in two only where something may happen between them. */
 async function writeInHalves(response: ServerResponse, answer: HttpAnswer): Promise<void> {
-  const { status, headers, body } = answer;
+  const { headers, body } = framed(answer);
   if (!arePointsArmed || body.length < 2) return writeAnswer(response, answer);
   const bytes = Buffer.from(body);
   const middle = Math.ceil(bytes.byteLength / 2);
-  response.writeHead(status, { ...headers, 'content-length': bytes.byteLength }).write(bytes.subarray(0, middle));
+  response.writeHead(answer.status, headers).write(bytes.subarray(0, middle));
   await point('http:half-written');
   response.end(bytes.subarray(middle));
 }

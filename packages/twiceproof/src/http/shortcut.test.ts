@@ -29,6 +29,7 @@ async function serve(hasShortcut: boolean): Promise<Serving> {
   const short = hasShortcut
     ? shortcut(server, (request) => {
         if (request.url === '/long') return undefined;
+        if (request.url === '/throw') throw new Error('no such route');
         ways.push('short');
         return answer(request);
       })
@@ -132,7 +133,7 @@ test('what comes before an answer is given waits for it: answers keep their orde
   const text = await readUntil(socket, 'HTTP/1.1', 3);
   socket.destroy();
   assert.deepEqual(text.match(/[ab] done|1\.1 \d+/g), ['1.1 201', 'a done', '1.1 201', 'b done', '1.1 400']);
-  assert.deepEqual(short.ways.slice(before), ['short', 'node']);
+  assert.deepEqual(short.ways.slice(before), ['short', 'short']);
 });
 
 test('who goes away is carried out, who only stops sending gets the answer', async () => {
@@ -160,6 +161,96 @@ test('who goes away is carried out, who only stops sending gets the answer', asy
   }
 });
 
+test('a connection that breaks while its request is carried out is left alone, whatever it has brought', async () => {
+  const gate = Promise.withResolvers<void>();
+  const begun = Promise.withResolvers<void>();
+  answer = async () => {
+    begun.resolve();
+    await gate.promise;
+    return ok('done');
+  };
+  const socket = await opened(short);
+  const before = short.ways.length;
+  socket.write(requestText('a'));
+  await begun.promise;
+  const atServer = short.sockets.at(-1)! as Socket & { parser?: unknown };
+  socket.write(requestText('b'));
+  while (!atServer.isPaused()) await new Promise(setImmediate);
+  const closed = new Promise((resolve) => atServer.once('close', resolve));
+  socket.resetAndDestroy();
+  await closed;
+  gate.resolve();
+  await new Promise(setImmediate);
+  assert.equal(atServer.parser, undefined, 'nobody would ever free it');
+  assert.deepEqual(short.ways.slice(before), ['short']);
+});
+
+test('two requests, and then no more: both are answered', async () => {
+  const gate = Promise.withResolvers<void>();
+  const begun = Promise.withResolvers<void>();
+  answer = async ({ body }) => {
+    begun.resolve();
+    if (body.toString() === 'a') await gate.promise;
+    return ok(`${body.toString()} done`);
+  };
+  const socket = await opened(short);
+  socket.write(requestText('a'));
+  await begun.promise;
+  const atServer = short.sockets.at(-1)!;
+  socket.write(requestText('b'));
+  while (!atServer.isPaused()) await new Promise(setImmediate);
+  socket.end();
+  gate.resolve();
+  assert.deepEqual((await readUntil(socket, 'done', 2)).match(/[ab] done/g), ['a done', 'b done']);
+  socket.resume();
+  await once(socket, 'close');
+});
+
+test('two requests in one piece are answered in their order', async () => {
+  answer = async ({ body }) => ok(`${body.toString()} done`);
+  const socket = await opened(short);
+  socket.write(requestText('a') + requestText('b') + requestText('c').slice(0, 20));
+  assert.deepEqual((await readUntil(socket, 'done', 2)).match(/[ab] done/g), ['a done', 'b done']);
+  socket.write(requestText('c').slice(20));
+  assert.match(await readUntil(socket, 'done'), /c done$/);
+  socket.destroy();
+});
+
+test('an answer that has no body by its status has none, and the next one follows', async () => {
+  for (const serving of [short, ordinary]) {
+    answer = async ({ body }) => (body.toString() === 'x' ? ok('done') : { ...ok('no body'), status: 204 });
+    const socket = await opened(serving);
+    socket.write(requestText('none'));
+    const head = await readUntil(socket, '\r\n\r\n');
+    assert.match(head, /^HTTP\/1\.1 204 No Content\r\netag: "1"\r\nDate/);
+    assert.doesNotMatch(head, /content-length|no body/);
+    socket.write(requestText('x'));
+    assert.match(await readUntil(socket, 'done'), /^HTTP\/1\.1 201 /);
+    socket.destroy();
+  }
+});
+
+test('who else watches a connection hears of its end, also when it was handed over', async () => {
+  answer = async () => ok('done');
+  const socket = await opened(short);
+  const atServer = short.sockets.at(-1)!;
+  const heard = once(atServer, 'close');
+  socket.write(requestText('x', '/long'));
+  await readUntil(socket, 'done');
+  socket.destroy();
+  await heard;
+});
+
+test('a router that throws leaves the request to the server', async () => {
+  answer = async () => ok('done');
+  const socket = await opened(short);
+  const before = short.ways.length;
+  socket.write(requestText('x', '/throw'));
+  await readUntil(socket, 'done');
+  socket.destroy();
+  assert.deepEqual(short.ways.slice(before), ['node']);
+});
+
 test('an error is a 500 without a word of it, and headers that cannot be written close the connection', async () => {
   answer = async () => {
     throw new Error('secret');
@@ -169,7 +260,7 @@ test('an error is a 500 without a word of it, and headers that cannot be written
   const text = await readUntil(socket, 'problem:internal');
   assert.match(text, /^HTTP\/1\.1 500 /);
   assert.doesNotMatch(text, /secret/);
-  for (const headers of [{ 'no header': 'x' }, { etag: 'a\r\nset-cookie: b' }]) {
+  for (const headers of [{ 'no header': 'x' }, { etag: 'a\r\nset-cookie: b' }, { connection: 'close' }]) {
     answer = async () => ({ ...ok(''), headers });
     const other = await opened(short);
     let got = '';

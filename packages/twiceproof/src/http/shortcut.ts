@@ -1,7 +1,7 @@
 import { STATUS_CODES, validateHeaderName, validateHeaderValue, type Server } from 'node:http';
 import type { Socket } from 'node:net';
 import { arePointsArmed, point } from '../points.ts';
-import type { HttpAnswer } from './answer.ts';
+import { framed, type HttpAnswer } from './answer.ts';
 import { readPlainRequest, type ReadRequest } from './plain-request.ts';
 import { problem } from './problem.ts';
 
@@ -13,6 +13,8 @@ export interface Shortcut {
 
 interface Connection {
   readonly socket: Socket;
+  /** What we have put on the socket, to take it off again. */
+  readonly listeners: Readonly<Record<string, (bytes: Buffer) => void>>;
   /** A request is being answered. */
   isBusy: boolean;
   /** What has come meanwhile. */
@@ -29,8 +31,9 @@ const idleBufferMs = 1_000;
 /**
  * Answers plain requests (see `readPlainRequest`) right from the socket, which costs half of what `node:http` does. A
  * connection on which anything else comes is given to the server with all that it has brought, and stays there; so is
- * one with a request that `answer` does not want. So every rule of HTTP is still the server's to keep, with its limits
- * and times. Only for a server without TLS.
+ * one with a request that `answer` does not want, and every one where the server has limits for requests on a socket
+ * (`maxRequestsPerSocket`, `timeout`). So every rule of HTTP is still the server's to keep. Only for a server without TLS;
+ * its `request` event and what else watches it see nothing of what goes this way.
  */
 export function shortcut(server: Server, answer: (request: ReadRequest) => Promise<HttpAnswer> | undefined): Shortcut {
   const connections = new Set<Connection>();
@@ -38,10 +41,39 @@ export function shortcut(server: Server, answer: (request: ReadRequest) => Promi
   if (!ordinary || others.length > 0) throw new Error('shortcut: the server has its own idea of connections');
   server.removeAllListeners('connection');
 
+  const open = (socket: Socket): void => {
+    const connection: Connection = {
+      socket,
+      listeners: {
+        data: (bytes: Buffer) => read(connection, bytes),
+        end: () => {
+          connection.isEnded = true;
+          if (!connection.isBusy) socket.end();
+        },
+        drain: () => {
+          connection.usedAt = performance.now();
+          socket.resume();
+        },
+        // `close` follows.
+        error: () => {},
+        close: () => connections.delete(connection),
+      },
+      isBusy: false,
+      held: undefined,
+      hasAnswered: false,
+      isEnded: false,
+      usedAt: performance.now(),
+    };
+    connections.add(connection);
+    for (const [event, listener] of Object.entries(connection.listeners)) socket.on(event, listener);
+  };
+  const forget = (connection: Connection): void => {
+    connections.delete(connection);
+    for (const [event, listener] of Object.entries(connection.listeners)) connection.socket.off(event, listener);
+  };
   const leave = (connection: Connection, bytes: Buffer): void => {
     const { socket } = connection;
-    connections.delete(connection);
-    for (const event of events) socket.removeAllListeners(event);
+    forget(connection);
     // Paused, or what is put back would wait until more comes.
     socket.pause();
     socket.unshift(bytes);
@@ -54,54 +86,64 @@ export function shortcut(server: Server, answer: (request: ReadRequest) => Promi
       connection.socket.pause();
       return;
     }
+    const answering = wanted(bytes);
+    if (answering) {
+      connection.isBusy = true;
+      respond(connection, answering).catch(() => connection.socket.destroy());
+    } else if (connection.isEnded) {
+      // It cannot be put back any more, and nobody would hear of more than one request.
+      connection.socket.destroySoon();
+    } else {
+      leave(connection, bytes);
+    }
+  };
+  const wanted = (bytes: Buffer): Promise<HttpAnswer> | undefined => {
+    if ((server.maxRequestsPerSocket ?? 0) > 0 || server.timeout > 0) return undefined;
     const request = readPlainRequest(bytes);
-    const answering = request && answer(request);
-    if (!answering) return leave(connection, bytes);
-    connection.isBusy = true;
-    respond(connection, answering).catch(() => connection.socket.destroy());
+    try {
+      return request && answer(request);
+    } catch {
+      return undefined;
+    }
   };
   /** Rejects where headers cannot be written: the client gets no answer, and asks again. */
   const respond = async (connection: Connection, answering: Promise<HttpAnswer>): Promise<void> => {
     const answered = await orInternal(answering);
     if (arePointsArmed) await point('http:committed');
-    await write(server, connection, answered);
-    next(connection);
-  };
-  const next = (connection: Connection): void => {
-    const { socket, held } = connection;
+    const { socket } = connection;
+    const keepsAlive = server.listening;
+    // A client that has gone may ask again.
+    if (socket.writable) await write(socket, answered, keepsAlive ? server.keepAliveTimeout : undefined);
     connection.isBusy = false;
     connection.hasAnswered = true;
     connection.usedAt = performance.now();
-    if (connection.isEnded || !server.listening) socket.end();
-    else if (held) leave(connection, held);
-    else if (socket.writableNeedDrain) {
+    if (!socket.destroyed) next(connection, keepsAlive);
+  };
+  const next = (connection: Connection, keepsAlive: boolean): void => {
+    const { socket, held } = connection;
+    connection.held = undefined;
+    if (!keepsAlive) {
+      forget(connection);
+      socket.on('error', () => {}).destroySoon();
+    } else if (held) {
+      read(connection, held);
+    } else if (connection.isEnded) {
+      socket.end();
+    } else if (socket.writableNeedDrain) {
       // A client that asks on without taking its answers.
       socket.pause();
-      socket.once('drain', () => socket.resume());
+    } else if (socket.isPaused()) {
+      // There is no more of what it had sent too early.
+      socket.resume();
     }
   };
-  server.on('connection', (socket: Socket) => {
-    const connection: Connection = {
-      socket,
-      isBusy: false,
-      held: undefined,
-      hasAnswered: false,
-      isEnded: false,
-      usedAt: performance.now(),
-    };
-    connections.add(connection);
-    socket.on('data', (bytes: Buffer) => read(connection, bytes));
-    socket.on('end', () => {
-      connection.isEnded = true;
-      if (!connection.isBusy) socket.end();
-    });
-    // `close` follows.
-    socket.on('error', () => {});
-    socket.on('close', () => connections.delete(connection));
-  });
+  server.on('connection', open);
 
   const closeIdle = (isIdle: (connection: Connection) => boolean): void => {
-    for (const connection of connections) if (!connection.isBusy && isIdle(connection)) connection.socket.destroy();
+    for (const connection of connections) {
+      const { socket, isBusy } = connection;
+      if (!isBusy && socket.writableLength === 0 && isIdle(connection)) socket.destroy();
+    }
   };
   const sweep = setInterval(() => {
     const now = performance.now();
@@ -127,40 +169,38 @@ async function orInternal(answering: Promise<HttpAnswer>): Promise<HttpAnswer> {
   }
 }
 
-const events = ['data', 'end', 'error', 'close', 'drain'] as const;
-
-async function write(server: Server, { socket }: Connection, answer: HttpAnswer): Promise<void> {
-  // The client has gone, and may ask again.
-  if (!socket.writable) return;
-  const { body } = answer;
-  const length = typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength;
-  const head = headOf(server, answer, length);
-  if (arePointsArmed && length > 1) {
+async function write(socket: Socket, answer: HttpAnswer, keepAliveMs: number | undefined): Promise<void> {
+  const { headers, body } = framed(answer);
+  const head = headOf(answer.status, headers, keepAliveMs);
+  if (arePointsArmed && body.length > 1) {
     const bytes = Buffer.from(body);
-    const middle = Math.ceil(length / 2);
-    socket.write(Buffer.concat([Buffer.from(head), bytes.subarray(0, middle)]));
+    const middle = Math.ceil(bytes.length / 2);
+    socket.write(Buffer.concat([Buffer.from(head, 'latin1'), bytes.subarray(0, middle)]));
     await point('http:half-written');
     socket.write(bytes.subarray(middle));
-  } else if (typeof body === 'string') {
-    socket.write(head + body, length === body.length ? 'latin1' : 'utf8');
+  } else if (typeof body === 'string' && Buffer.byteLength(body) === body.length) {
+    socket.write(head + body, 'latin1');
   } else {
-    socket.write(Buffer.concat([Buffer.from(head), body]));
+    socket.write(Buffer.concat([Buffer.from(head, 'latin1'), Buffer.from(body)]));
   }
 }
 
+const ofTheConnection: ReadonlySet<string> = new Set(['connection', 'date', 'keep-alive', 'transfer-encoding']);
+
 /** Line for line what `node:http` writes. */
-function headOf(server: Server, { status, headers }: HttpAnswer, length: number): string {
+function headOf(status: number, headers: HttpAnswer['headers'], keepAliveMs: number | undefined): string {
+  if (!Number.isInteger(status) || status < 200 || status > 999) throw new RangeError(`${status} is no status`);
   let head = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'unknown'}\r\n`;
   for (const name in headers) {
     const value = headers[name]!;
     validateHeaderName(name);
     validateHeaderValue(name, value);
+    if (ofTheConnection.has(name)) throw new TypeError(`'${name}' belongs to the connection`);
     head += `${name}: ${value}\r\n`;
   }
-  const keepsAlive = server.listening;
-  const timeoutS = Math.floor(server.keepAliveTimeout / 1_000);
-  const connection = keepsAlive ? `keep-alive\r\nKeep-Alive: timeout=${timeoutS}` : 'close';
-  return `${head}content-length: ${length}\r\nDate: ${dateText()}\r\nConnection: ${connection}\r\n\r\n`;
+  const keepAlive = keepAliveMs ? `\r\nKeep-Alive: timeout=${Math.floor(keepAliveMs / 1_000)}` : '';
+  const connection = keepAliveMs === undefined ? 'close' : `keep-alive${keepAlive}`;
+  return `${head}Date: ${dateText()}\r\nConnection: ${connection}\r\n\r\n`;
 }
 
 let dateOfS = 0;

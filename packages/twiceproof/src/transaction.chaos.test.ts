@@ -95,29 +95,43 @@ for (const [name, crash] of Object.entries(crashes)) {
   });
 }
 
-test('the server gives up waiting for a standby that must have it: nobody says that it is committed', async () => {
-  const other = new pg.Client(server.url);
-  await other.connect();
-  const wait = async (name: string): Promise<void> => {
-    await other.query(`ALTER SYSTEM SET synchronous_standby_names = '${name}'`);
-    await other.query('SELECT pg_reload_conf()');
-  };
-  await wait('nobody');
-  try {
-    const ours = transaction(pool, async (tx) => {
-      await tx.query("INSERT INTO facts VALUES ('ours')");
-    });
-    ours.catch(() => {});
-    for (;;) {
+test(
+  'the server gives up waiting for a standby that must have it: nobody says that it is committed',
+  { timeout: 60_000 },
+  async () => {
+    const other = new pg.Client(server.url);
+    await other.connect();
+    const wait = async (name: string): Promise<void> => {
+      await other.query(`ALTER SYSTEM SET synchronous_standby_names = '${name}'`);
+      await other.query('SELECT pg_reload_conf()');
+    };
+    /** Whether somebody was, who need not wait any more then. */
+    const wasAwaiting = async (): Promise<boolean> => {
       const { rowCount } = await other.query(
         "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid <> pg_backend_pid()",
       );
-      if (rowCount) break;
+      return Boolean(rowCount);
+    };
+    await other.query('CREATE TABLE probes (probe int)');
+    await wait('nobody');
+    try {
+      // The server takes up a setting when it gets round to it. A commit before that waits for nobody.
+      for (let isEffective = false; !isEffective;) {
+        let isOver = false;
+        const probe = pool.query('INSERT INTO probes VALUES (1)').finally(() => (isOver = true));
+        while (!isOver && !isEffective) isEffective = await wasAwaiting();
+        await probe;
+      }
+      const ours = transaction(pool, async (tx) => {
+        await tx.query("INSERT INTO facts VALUES ('ours')");
+      });
+      ours.catch(() => {});
+      while (!(await wasAwaiting()));
+      await assert.rejects(ours, { code: 'TP_COMMIT_UNKNOWN' });
+    } finally {
+      await wait('');
+      await other.end();
     }
-    await assert.rejects(ours, { code: 'TP_COMMIT_UNKNOWN' });
-  } finally {
-    await wait('');
-    await other.end();
-  }
-  assert.deepEqual(await facts(), ['ours']);
-});
+    assert.deepEqual(await facts(), ['ours']);
+  },
+);

@@ -68,7 +68,7 @@ async function readUntil(socket: Socket, end: string, count = 1): Promise<string
   return text;
 }
 
-test('an answer has the bytes that node:http gives it', async () => {
+test('an answer has the bytes that node:http gives it', { timeout: 20_000 }, async () => {
   for (const body of ['done', 'é done', Buffer.from('é done')]) {
     answer = async () => ok(body);
     const [ours, theirs] = await Promise.all(
@@ -85,21 +85,25 @@ test('an answer has the bytes that node:http gives it', async () => {
   }
 });
 
-test('what is not plain, or not wanted, goes to the server with all that it has brought', async () => {
-  answer = async ({ body }) => ok(`${body.toString()} done`);
-  const socket = await opened(short);
-  const before = short.ways.length;
-  socket.write(requestText('a'));
-  assert.match(await readUntil(socket, 'done'), /\r\n\r\na done$/);
-  socket.write(requestText('b', '/long'));
-  assert.match(await readUntil(socket, 'done'), /\r\n\r\nb done$/);
-  socket.write(requestText('c'));
-  assert.match(await readUntil(socket, 'done'), /\r\n\r\nc done$/);
-  socket.destroy();
-  assert.deepEqual(short.ways.slice(before), ['short', 'node', 'node']);
-});
+test(
+  'what is not plain, or not wanted, goes to the server with all that it has brought',
+  { timeout: 20_000 },
+  async () => {
+    answer = async ({ body }) => ok(`${body.toString()} done`);
+    const socket = await opened(short);
+    const before = short.ways.length;
+    socket.write(requestText('a'));
+    assert.match(await readUntil(socket, 'done'), /\r\n\r\na done$/);
+    socket.write(requestText('b', '/long'));
+    assert.match(await readUntil(socket, 'done'), /\r\n\r\nb done$/);
+    socket.write(requestText('c'));
+    assert.match(await readUntil(socket, 'done'), /\r\n\r\nc done$/);
+    socket.destroy();
+    assert.deepEqual(short.ways.slice(before), ['short', 'node', 'node']);
+  },
+);
 
-test("a request in pieces is the server's", async () => {
+test("a request in pieces is the server's", { timeout: 20_000 }, async () => {
   answer = async ({ body }) => ok(`${body.toString()} done`);
   const text = requestText('whole');
   const socket = await opened(short);
@@ -113,7 +117,7 @@ test("a request in pieces is the server's", async () => {
   assert.deepEqual(short.ways.slice(before), ['node']);
 });
 
-test('what comes before an answer is given waits for it: answers keep their order', async () => {
+test('what comes before an answer is given waits for it: answers keep their order', { timeout: 20_000 }, async () => {
   const gate = Promise.withResolvers<void>();
   const begun = Promise.withResolvers<void>();
   answer = async ({ body }) => {
@@ -136,7 +140,7 @@ test('what comes before an answer is given waits for it: answers keep their orde
   assert.deepEqual(short.ways.slice(before), ['short', 'short']);
 });
 
-test('who goes away is carried out, who only stops sending gets the answer', async () => {
+test('who goes away is carried out, who only stops sending gets the answer', { timeout: 20_000 }, async () => {
   for (const leaves of ['destroy', 'end'] as const) {
     const gate = Promise.withResolvers<void>();
     const begun = Promise.withResolvers<void>();
@@ -161,31 +165,35 @@ test('who goes away is carried out, who only stops sending gets the answer', asy
   }
 });
 
-test('a connection that breaks while its request is carried out is left alone, whatever it has brought', async () => {
-  const gate = Promise.withResolvers<void>();
-  const begun = Promise.withResolvers<void>();
-  answer = async () => {
-    begun.resolve();
-    await gate.promise;
-    return ok('done');
-  };
-  const socket = await opened(short);
-  const before = short.ways.length;
-  socket.write(requestText('a'));
-  await begun.promise;
-  const atServer = short.sockets.at(-1)! as Socket & { parser?: unknown };
-  socket.write(requestText('b'));
-  while (!atServer.isPaused()) await new Promise(setImmediate);
-  const closed = new Promise((resolve) => atServer.once('close', resolve));
-  socket.resetAndDestroy();
-  await closed;
-  gate.resolve();
-  await new Promise(setImmediate);
-  assert.equal(atServer.parser, undefined, 'nobody would ever free it');
-  assert.deepEqual(short.ways.slice(before), ['short']);
-});
+test(
+  'a connection that breaks while its request is carried out is left alone, whatever it has brought',
+  { timeout: 20_000 },
+  async () => {
+    const gate = Promise.withResolvers<void>();
+    const begun = Promise.withResolvers<void>();
+    answer = async () => {
+      begun.resolve();
+      await gate.promise;
+      return ok('done');
+    };
+    const socket = await opened(short);
+    const before = short.ways.length;
+    socket.write(requestText('a'));
+    await begun.promise;
+    const atServer = short.sockets.at(-1)! as Socket & { parser?: unknown };
+    socket.write(requestText('b'));
+    while (!atServer.isPaused()) await new Promise(setImmediate);
+    const closed = new Promise((resolve) => atServer.once('close', resolve));
+    socket.resetAndDestroy();
+    await closed;
+    gate.resolve();
+    await new Promise(setImmediate);
+    assert.equal(atServer.parser, undefined, 'nobody would ever free it');
+    assert.deepEqual(short.ways.slice(before), ['short']);
+  },
+);
 
-test('two requests, and then no more: both are answered', async () => {
+test('two requests, and then no more: both are answered', { timeout: 20_000 }, async () => {
   const gate = Promise.withResolvers<void>();
   const begun = Promise.withResolvers<void>();
   answer = async ({ body }) => {
@@ -206,7 +214,7 @@ test('two requests, and then no more: both are answered', async () => {
   await once(socket, 'close');
 });
 
-test('two requests in one piece are answered in their order', async () => {
+test('two requests in one piece are answered in their order', { timeout: 20_000 }, async () => {
   answer = async ({ body }) => ok(`${body.toString()} done`);
   const socket = await opened(short);
   socket.write(requestText('a') + requestText('b') + requestText('c').slice(0, 20));
@@ -216,7 +224,7 @@ test('two requests in one piece are answered in their order', async () => {
   socket.destroy();
 });
 
-test('an answer that has no body by its status has none, and the next one follows', async () => {
+test('an answer that has no body by its status has none, and the next one follows', { timeout: 20_000 }, async () => {
   for (const serving of [short, ordinary]) {
     answer = async ({ body }) => (body.toString() === 'x' ? ok('done') : { ...ok('no body'), status: 204 });
     const socket = await opened(serving);
@@ -230,7 +238,7 @@ test('an answer that has no body by its status has none, and the next one follow
   }
 });
 
-test('who else watches a connection hears of its end, also when it was handed over', async () => {
+test('who else watches a connection hears of its end, also when it was handed over', { timeout: 20_000 }, async () => {
   answer = async () => ok('done');
   const socket = await opened(short);
   const atServer = short.sockets.at(-1)!;
@@ -241,7 +249,7 @@ test('who else watches a connection hears of its end, also when it was handed ov
   await heard;
 });
 
-test('a router that throws leaves the request to the server', async () => {
+test('a router that throws leaves the request to the server', { timeout: 20_000 }, async () => {
   answer = async () => ok('done');
   const socket = await opened(short);
   const before = short.ways.length;
@@ -251,28 +259,32 @@ test('a router that throws leaves the request to the server', async () => {
   assert.deepEqual(short.ways.slice(before), ['node']);
 });
 
-test('an error is a 500 without a word of it, and headers that cannot be written close the connection', async () => {
-  answer = async () => {
-    throw new Error('secret');
-  };
-  const socket = await opened(short);
-  socket.write(requestText(''));
-  const text = await readUntil(socket, 'problem:internal');
-  assert.match(text, /^HTTP\/1\.1 500 /);
-  assert.doesNotMatch(text, /secret/);
-  for (const headers of [{ 'no header': 'x' }, { etag: 'a\r\nset-cookie: b' }, { connection: 'close' }]) {
-    answer = async () => ({ ...ok(''), headers });
-    const other = await opened(short);
-    let got = '';
-    other.on('data', (piece: Buffer) => (got += piece.toString()));
-    other.write(requestText(''));
-    await once(other, 'close');
-    assert.equal(got, '');
-  }
-  socket.destroy();
-});
+test(
+  'an error is a 500 without a word of it, and headers that cannot be written close the connection',
+  { timeout: 20_000 },
+  async () => {
+    answer = async () => {
+      throw new Error('secret');
+    };
+    const socket = await opened(short);
+    socket.write(requestText(''));
+    const text = await readUntil(socket, 'problem:internal');
+    assert.match(text, /^HTTP\/1\.1 500 /);
+    assert.doesNotMatch(text, /secret/);
+    for (const headers of [{ 'no header': 'x' }, { etag: 'a\r\nset-cookie: b' }, { connection: 'close' }]) {
+      answer = async () => ({ ...ok(''), headers });
+      const other = await opened(short);
+      let got = '';
+      other.on('data', (piece: Buffer) => (got += piece.toString()));
+      other.write(requestText(''));
+      await once(other, 'close');
+      assert.equal(got, '');
+    }
+    socket.destroy();
+  },
+);
 
-test('a client that takes no answers is asked no more until it does', async () => {
+test('a client that takes no answers is asked no more until it does', { timeout: 20_000 }, async () => {
   answer = async () => ok(Buffer.alloc(1_000_000, 'x'));
   const socket = await opened(short);
   socket.pause();
@@ -296,47 +308,55 @@ test('a client that takes no answers is asked no more until it does', async () =
   assert.equal(short.ways.at(-1), 'short');
 });
 
-test('a connection that is idle is closed after its time, and one that waits for an answer is not', async () => {
-  const serving = await serve(true);
-  serving.server.keepAliveTimeout = 1;
-  const gate = Promise.withResolvers<void>();
-  answer = async ({ body }) => {
-    if (body.toString() === 'slow') await gate.promise;
-    return ok('done');
-  };
-  const [idle, slow, fresh] = await Promise.all([opened(serving), opened(serving), opened(serving)]);
-  slow.write(requestText('slow'));
-  idle.write(requestText('x'));
-  await readUntil(idle, 'done');
-  idle.resume();
-  await once(idle, 'close');
-  assert.equal(slow.destroyed || fresh.destroyed, false);
-  gate.resolve();
-  assert.match(await readUntil(slow, 'done'), /201 Created/);
-  fresh.write(requestText('x'));
-  assert.match(await readUntil(fresh, 'done'), /201 Created/);
-  slow.destroy();
-  fresh.destroy();
-});
+test(
+  'a connection that is idle is closed after its time, and one that waits for an answer is not',
+  { timeout: 20_000 },
+  async () => {
+    const serving = await serve(true);
+    serving.server.keepAliveTimeout = 1;
+    const gate = Promise.withResolvers<void>();
+    answer = async ({ body }) => {
+      if (body.toString() === 'slow') await gate.promise;
+      return ok('done');
+    };
+    const [idle, slow, fresh] = await Promise.all([opened(serving), opened(serving), opened(serving)]);
+    slow.write(requestText('slow'));
+    idle.write(requestText('x'));
+    await readUntil(idle, 'done');
+    idle.resume();
+    await once(idle, 'close');
+    assert.equal(slow.destroyed || fresh.destroyed, false);
+    gate.resolve();
+    assert.match(await readUntil(slow, 'done'), /201 Created/);
+    fresh.write(requestText('x'));
+    assert.match(await readUntil(fresh, 'done'), /201 Created/);
+    slow.destroy();
+    fresh.destroy();
+  },
+);
 
-test('a server that stops closes what is idle, and what is under way when it is answered', async () => {
-  const serving = await serve(true);
-  const gate = Promise.withResolvers<void>();
-  const begun = Promise.withResolvers<void>();
-  answer = async () => {
-    begun.resolve();
-    await gate.promise;
-    return ok('done');
-  };
-  const [idle, busy] = await Promise.all([opened(serving), opened(serving)]);
-  busy.write(requestText('x'));
-  await begun.promise;
-  const closed = new Promise((resolve) => serving.server.close(resolve));
-  serving.short!.closeIdleConnections();
-  idle.resume();
-  await once(idle, 'close');
-  gate.resolve();
-  assert.match(await readUntil(busy, 'done'), /\r\nConnection: close\r\n/);
-  await once(busy, 'close');
-  await closed;
-});
+test(
+  'a server that stops closes what is idle, and what is under way when it is answered',
+  { timeout: 20_000 },
+  async () => {
+    const serving = await serve(true);
+    const gate = Promise.withResolvers<void>();
+    const begun = Promise.withResolvers<void>();
+    answer = async () => {
+      begun.resolve();
+      await gate.promise;
+      return ok('done');
+    };
+    const [idle, busy] = await Promise.all([opened(serving), opened(serving)]);
+    busy.write(requestText('x'));
+    await begun.promise;
+    const closed = new Promise((resolve) => serving.server.close(resolve));
+    serving.short!.closeIdleConnections();
+    idle.resume();
+    await once(idle, 'close');
+    gate.resolve();
+    assert.match(await readUntil(busy, 'done'), /\r\nConnection: close\r\n/);
+    await once(busy, 'close');
+    await closed;
+  },
+);

@@ -102,10 +102,14 @@ export function createQueue<C>(
     return leader;
   }
 
+  function untilDueMs(): number {
+    return gathering.size < settings.maxBatch ? startedAt + settings.batchEveryMs - performance.now() : 0;
+  }
+
   /** Before the next batch is due nobody looks whether there is one, but a whole one does not wait for that. */
   function startLanesSoon(): void {
     if (gathering.size === 0 || !lanes.includes(undefined)) return;
-    const waitMs = gathering.size < settings.maxBatch ? startedAt + settings.batchEveryMs - performance.now() : 0;
+    const waitMs = untilDueMs();
     if (waitMs > 0) {
       pause ??= setTimeout(startLanes, waitMs);
     } else if (!isStarting) {
@@ -141,7 +145,9 @@ export function createQueue<C>(
     } finally {
       lanes[lane] = undefined;
       for (const { exclusive } of batch) if (exclusive !== undefined) taken.delete(exclusive);
-      startLanesSoon();
+      // At once where it may be: while the database is at work, the answers are written.
+      if (untilDueMs() > 0) startLanesSoon();
+      else startLanes();
     }
   }
 

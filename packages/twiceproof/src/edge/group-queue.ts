@@ -57,7 +57,7 @@ type Members<C> = Map<string, Waiting<C>>;
  *
  * Each batch has a Map of its own, which goes with it. In one Map for all, which would live as long as the process, V8
  * goes from table to table as entries come and go, and each table keeps the next one alive, with whatever was in it:
- * a third of what each request had allocated became old, and was marked and swept in vain, several times a second.
+ * requests that were long answered became old, and were marked and swept in vain.
  */
 export function createQueue<C>(
   settings: QueueSettings<C>,

@@ -29,7 +29,7 @@ interface Connection {
 const idleBufferMs = 1_000;
 
 /**
- * Answers plain requests (see `readPlainRequest`) right from the socket, which costs half of what `node:http` does. A
+ * Answers plain requests (see `readPlainRequest`) right from the socket, which costs far less than `node:http` does. A
  * connection on which anything else comes is given to the server with all that it has brought, and stays there; so is
  * one with a request that `answer` does not want, and every one where the server has limits for requests on a socket
  * (`maxRequestsPerSocket`, `timeout`). So every rule of HTTP is still the server's to keep. Only for a server without TLS;

@@ -81,6 +81,27 @@ test('old keys go with their answers, a few in each pass, and no other key goes'
   assert.equal(rows.length, 0);
 });
 
+test('a pass waits for no disk, and one that finds nothing old takes no transaction id', async () => {
+  await pool.query('TRUNCATE twiceproof.idempotency_keys, twiceproof.answers');
+  await pool.query(`CREATE TABLE seen (commits text);
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+      $$BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END$$;
+    CREATE CONSTRAINT TRIGGER at_commit AFTER DELETE ON twiceproof.idempotency_keys
+      DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note()`);
+  await claimed(20_000, 1, 73);
+  await claimed(20_001, 1, 1);
+  const sweeper = createKeySweeper({ pool });
+  await sweepAll(sweeper);
+  assert.equal(sweeper.removed(), 1);
+  assert.deepEqual((await pool.query('SELECT commits FROM seen')).rows, [{ commits: 'off' }]);
+  const nextId = async (): Promise<unknown> =>
+    (await pool.query('SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS id')).rows[0];
+  const before = await nextId();
+  assert.equal(await sweeper.runOnce(), 'idle');
+  assert.deepEqual(await nextId(), before);
+  await pool.query('DROP TRIGGER at_commit ON twiceproof.idempotency_keys');
+});
+
 test('an expired key can be claimed again, once, and a live one never, while the sweeper runs', async () => {
   await claimed(5_000, 300, 80);
   await claimed(6_000, 300, 1);

@@ -1,9 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { connectWithin } from '../answered.ts';
+import { isServerError, type Pool } from '../connection.ts';
 import { withDefaults } from '../defaults.ts';
 import { removeExpired } from '../idempotency/remove-expired.ts';
 import { quotedSchema } from '../schema-name.ts';
 import type { PassResult, Service } from '../service.ts';
-import { transaction, type Pool } from '../transaction.ts';
 
 export interface KeySweeperOptions {
   pool: Pool;
@@ -24,6 +25,8 @@ export interface KeySweeperOptions {
 }
 
 const defaults = { retentionMs: 72 * 3_600_000, keysInPass: 200, blocksInPass: 64, pauseMs: 20, idlePauseMs: 60_000 };
+/** On a wire that has fallen silent. */
+const passWithinMs = 60_000;
 
 /**
  * Removes keys that are older than the retention, with their answers. It walks through the table block by block, so
@@ -39,9 +42,7 @@ export function createKeySweeper(options: KeySweeperOptions): Service & { remove
 
   async function runOnce(): Promise<PassResult> {
     const blocks = { from: block, to: block + blocksInPass };
-    const { count, blocksInTable } = await transaction(pool, (tx) =>
-      removeExpired(tx, { blocks, retentionMs, atMost: keysInPass, schema: options.schema }),
-    );
+    const { count, blocksInTable } = await removeFrom(blocks);
     removed += count;
     removedInRound += count;
     // There may be more of them in these blocks.
@@ -52,6 +53,19 @@ export function createKeySweeper(options: KeySweeperOptions): Service & { remove
     block = 0;
     removedInRound = 0;
     return foundAny ? 'busy' : 'idle';
+  }
+
+  /** A statement that is a transaction by itself: where nothing is old it costs no id, and nothing is written. */
+  async function removeFrom(blocks: { from: number; to: number }): ReturnType<typeof removeExpired> {
+    const client = await connectWithin(pool, passWithinMs);
+    try {
+      const result = await removeExpired(client, { blocks, retentionMs, atMost: keysInPass, schema: options.schema });
+      client.release();
+      return result;
+    } catch (error) {
+      client.release(!isServerError(error));
+      throw error;
+    }
   }
 
   async function run(signal: AbortSignal): Promise<void> {

@@ -4,6 +4,9 @@ import type { Tx } from '../tx.ts';
 /**
  * Removes keys of these blocks that are older than the retention, with their answers. By the database's clock and by our
  * own: one that has jumped ahead must not take keys that will be asked for again.
+ *
+ * It does not wait for the disk: nobody is told, and what a crash brings back is removed again. Whoever claims such a key
+ * anew waits for the disk, and with that for all that was written before.
  */
 export async function removeExpired(
   tx: Tx,
@@ -36,5 +39,6 @@ function statement(schema: string): string {
       DELETE FROM ${schema}.answers USING gone WHERE answers.id = gone.id
     )
     SELECT (SELECT count(*) FROM gone)::int AS removed,
-           (pg_relation_size('${schema}.idempotency_keys') / current_setting('block_size')::int)::int AS blocks`;
+           (pg_relation_size('${schema}.idempotency_keys') / current_setting('block_size')::int)::int AS blocks,
+           set_config('synchronous_commit', 'off', true)`;
 }

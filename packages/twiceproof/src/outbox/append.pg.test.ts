@@ -5,7 +5,7 @@ import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
 import type { Message } from '../message.ts';
 import { migrate } from '../migrations/migrate.ts';
-import { transaction } from '../transaction.ts';
+import { transaction, type Pool } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
 import { timeOfUuidv7 } from '../uuid.ts';
 import { createOutbox } from './append.ts';
@@ -57,6 +57,32 @@ test('messages are there when the transaction is committed, in their order, and 
     }),
   );
   assert.deepEqual(await rowsOf('rolled-back'), []);
+});
+
+test('COMMIT done, its answer lost, and no claim to tell: the message is there once, under the id that was answered', async () => {
+  let isFirst = true;
+  const lossy: Pool = {
+    async connect() {
+      const client = await pool.connect();
+      const isLossy = isFirst;
+      isFirst = false;
+      return {
+        query: async (text: string, values?: unknown[]) => {
+          const result = await client.query<Record<string, unknown>>(text, values);
+          if (isLossy && text === 'COMMIT') throw new Error('Connection terminated unexpectedly');
+          return result;
+        },
+        on: (event, listener) => client.on(event, listener),
+        off: (event, listener) => client.off(event, listener),
+        release: (destroy?: boolean) => client.release(destroy),
+      };
+    },
+  };
+  const [id] = await transaction(lossy, (tx) => outbox.append(tx, [message('answer-lost')]));
+  assert.deepEqual(
+    (await rowsOf('answer-lost')).map(({ msg_id }) => msg_id),
+    [id],
+  );
 });
 
 test('a pool, a client without a transaction and any other handle without one are refused, and nothing is written', async () => {

@@ -58,7 +58,7 @@ export function fromDelivery(delivery: Delivery): ReceivedMessage | { problem: s
   if (aggregateId === undefined) return { problem: 'the key is not UTF-8' };
   const headers = headersOf(delivery);
   if ('problem' in headers) return headers;
-  const { ce_id, ce_type, ce_source, ce_time, ...rest } = headers.texts;
+  const { ce_id, ce_type, ce_source, ce_time } = headers.attributes;
   const fields = ce_id === undefined ? fieldsOf(value) : undefined;
   const id = ce_id ?? asText(fields?.['msg_id'] ?? fields?.['id']);
   const type = ce_type ?? asText(fields?.['event_type'] ?? fields?.['type']);
@@ -73,7 +73,7 @@ export function fromDelivery(delivery: Delivery): ReceivedMessage | { problem: s
     id: id.toLowerCase(),
     type,
     payload,
-    headers: Object.fromEntries(Object.entries(rest).filter(([name]) => !name.startsWith('ce_'))),
+    headers: headers.others ? Object.fromEntries(headers.others) : {},
     source: ce_source ?? asText(fields?.['source']),
     createdAt: Number.isNaN(time.getTime()) ? undefined : time,
   };
@@ -97,17 +97,31 @@ function asText(value: unknown): string | undefined {
   return typeof value === 'string' ? value : undefined;
 }
 
+interface Headers {
+  attributes: Record<'ce_id' | 'ce_type' | 'ce_source' | 'ce_time', string | undefined>;
+  /** All that are not of CloudEvents; in a Map, since the names are a sender's. */
+  others: Map<string, string> | undefined;
+}
+
 /** Of a name that comes twice the first counts; but two ids are no id. */
-function headersOf({ headers }: Delivery): { texts: Record<string, string> } | { problem: string } {
-  // Without a prototype: the names are a sender's.
-  const texts = Object.create(null) as Record<string, string>;
+function headersOf({ headers }: Delivery): Headers | { problem: string } {
+  const attributes = { ce_id: undefined, ce_type: undefined, ce_source: undefined, ce_time: undefined };
+  const found: Headers = { attributes, others: undefined };
   for (const [name, bytes] of headers) {
-    if (name === 'ce_id' && name in texts) return { problem: 'it has two ids' };
     const value = text(bytes);
-    if (value === undefined && name.startsWith('ce_')) return { problem: `header ${name} is not UTF-8` };
-    if (value !== undefined) texts[name] ??= value;
+    if (!name.startsWith('ce_')) {
+      if (value !== undefined) keepFirst((found.others ??= new Map()), name, value);
+      continue;
+    }
+    if (name === 'ce_id' && found.attributes.ce_id !== undefined) return { problem: 'it has two ids' };
+    if (value === undefined) return { problem: `header ${name} is not UTF-8` };
+    if (name in attributes) found.attributes[name as keyof typeof attributes] ??= value;
   }
-  return { texts };
+  return found;
+}
+
+function keepFirst(values: Map<string, string>, name: string, value: string): void {
+  if (!values.has(name)) values.set(name, value);
 }
 
 /** A text is the payload as it is; anything else is rendered as JSON again. */

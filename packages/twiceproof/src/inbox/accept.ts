@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { TwiceproofError } from '../errors.ts';
 import type { Message, MessageId } from '../message.ts';
 import { queryNamed } from '../named-statements.ts';
@@ -42,10 +42,10 @@ export interface Inbox {
 
 /** Over what the message says, and not over its headers: these may change on the way. */
 export function contentHash({ type, aggregateId, payload }: Pick<Message, 'type' | 'aggregateId' | 'payload'>): bigint {
-  const hash = createHash('sha256');
   // With their lengths, so that nothing can move from one part to the next.
-  hash.update(`${type.length} ${type} ${aggregateId.length} ${aggregateId} `).update(payload);
-  return hash.digest().readBigInt64BE();
+  const parts = [Buffer.from(`${type.length} ${type} ${aggregateId.length} ${aggregateId} `), payload];
+  // In one go, and as text: a hash that is fed in pieces costs more than twice as much for a message of usual size.
+  return BigInt.asIntN(64, BigInt(`0x${hash('sha256', Buffer.concat(parts), 'hex').slice(0, 16)}`));
 }
 
 export function createInbox(options: InboxOptions = {}): Inbox {

@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { arrayText } from './array-text.ts';
 import type { NamesStatements, PoolClient, QueryResult } from './connection.ts';
 import type { Tx } from './tx.ts';
 
@@ -15,10 +16,10 @@ export function createNamedStatements(named = true): RunStatement {
   const names = new Map<string, string>();
   let isNamed = named;
   return async (client, text, values) => {
-    if (!isNamed) return client.query(text, values);
+    const sent = values.map((value) => (Array.isArray(value) ? (arrayText(value) ?? value) : value));
+    if (!isNamed) return client.query(text, sent);
     const name = names.get(text) ?? `twiceproof_${hash('sha256', text, 'hex').slice(0, 16)}`;
     names.set(text, name);
-    const sent = [...values];
     try {
       const result = await (client as unknown as NamesStatements).query({ name, text, values: sent });
       // The client's own record of a statement is found to outlive it by some collections of garbage; a batch in it would too.

@@ -6,7 +6,6 @@ import { deferred } from '../deferred.ts';
 import { TwiceproofError } from '../errors.ts';
 import type { Answer } from '../idempotency/intent.ts';
 import { answeredClaims, createKeyStore, type KeyStore } from '../idempotency/statements.ts';
-import { arrayText } from '../array-text.ts';
 import type { Message } from '../message.ts';
 import { messageColumns, type Outbox } from '../outbox/append.ts';
 import { arePlansPast, createNamedStatements, isNameLost } from '../named-statements.ts';
@@ -148,8 +147,7 @@ async function carryOut<C, Row>(
     messages.map(({ n }) => n),
     ...prepared,
   ];
-  const texts = values.map((value) => (Array.isArray(value) ? (arrayText(value) ?? value) : value));
-  const sending = withStandby(client, async () => statement(client, texts));
+  const sending = withStandby(client, async () => statement(client, values));
   const [{ rows }] = await Promise.all([sending, point('edge:statement-sent')]);
   const lost = new Set((rows[0]!['lost'] as number[]).map((n) => batch[n - 1]));
   return new Set(batch.filter((entry) => !lost.has(entry)));

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import http2 from 'node:http2';
-import { connect, createServer, type AddressInfo } from 'node:net';
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { after, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
@@ -93,6 +93,48 @@ test('what is not finished within the grace time is cut off, and changed nothing
   await next.stop();
 });
 
+/** On the way to the database, and silent when it is told so: nothing passes any more, and nothing is closed. */
+async function silencer(to: string): Promise<{ url: string; silence(): void; close(): void }> {
+  const target = new URL(to);
+  const { hostname, port } = target;
+  const sockets: Socket[] = [];
+  const server = createServer((client) => {
+    const upstream = connect(Number(port), hostname);
+    for (const [from, onward] of [
+      [client, upstream],
+      [upstream, client],
+    ] as const) {
+      sockets.push(from.on('error', () => onward.destroy()).on('close', () => onward.destroy()));
+      from.pipe(onward);
+    }
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  target.port = String((server.address() as AddressInfo).port);
+  return {
+    url: target.href,
+    silence: () => sockets.forEach((socket) => socket.unpipe().pause()),
+    close: () => {
+      server.close();
+      sockets.forEach((socket) => socket.destroy());
+    },
+  };
+}
+
+test('SIGTERM ends it within the grace time though the database has fallen silent', async (context) => {
+  const database = await silencer(url);
+  context.after(() => database.close());
+  const program = await startOrders(database.url, ['--grace-ms=1000']);
+  assert.equal(statusOf(await exchange(program.http, requestText('/orders', { key: 'silent-1', body: order }))), 201);
+  database.silence();
+  const cut = exchange(program.http, requestText('/orders', { key: 'silent-2', body: order })).catch(() => '');
+  program.signal('SIGTERM');
+  // Far less than what a statement may take, and far more than the grace time: the machine may be busy.
+  const ended = await Promise.race([program.exited, delay(10_000, 'still there', { ref: false })]);
+  program.signal('SIGKILL');
+  assert.equal(ended, 0, program.stderr());
+  assert.equal(await cut, '');
+});
+
 test('metrics, livez and readyz are on their own port, and tell of no tenant, key or order', async () => {
   const program = await startOrders(url);
   const ask = async (parts: Parameters<typeof requestText>[1]) => exchange(program.http, requestText('/orders', parts));
@@ -169,7 +211,11 @@ test('a port that is taken, or a host that is none, is said, and it ends', async
   const { port } = taken.address() as AddressInfo;
   try {
     for (const args of [[`--port=${port}`], [`--grpc-port=${port}`], [`--admin-port=${port}`], ['--host=192.0.2.1']]) {
-      await assert.rejects(startOrders(url, args), /ended with 3.*It cannot listen.*Choose another/s, args[0]);
+      await assert.rejects(
+        startOrders(url, args),
+        /ended with 3.*It cannot listen.*Choose another.*--admin-port/s,
+        args[0],
+      );
     }
   } finally {
     taken.close();

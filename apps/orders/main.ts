@@ -6,6 +6,7 @@ import { createPendingGuard } from 'twiceproof/edge/pending-guard';
 import { serverProblems } from 'twiceproof/server';
 import type { Service } from 'twiceproof/service';
 import { EXIT, main, Refusal, type Context, type FlagSpecs } from '@twiceproof/program';
+import { endsWithin } from '@twiceproof/program/ends-within';
 import { baselines, createBaseline, createOperations, type Operations } from './operations.ts';
 import { migrateOrders } from './schema.ts';
 import { serve } from './serve.ts';
@@ -88,7 +89,11 @@ async function run({ flags: given, output, signal }: Context<typeof flags>): Pro
     await prepare(pool);
     await requireDurable(pool, output.progress);
     const retentionMs = given['retention-hours'] * 3_600_000;
-    const guard = createPendingGuard({ pool, maxPending: given['max-pending'] });
+    const guard = createPendingGuard({
+      pool,
+      maxPending: given['max-pending'],
+      onError: (error) => output.progress(`orders: what is pending cannot be counted: ${String(error)}`),
+    });
     const sweeper = createKeySweeper({
       pool,
       retentionMs,
@@ -108,12 +113,18 @@ async function run({ flags: given, output, signal }: Context<typeof flags>): Pro
     output.say(`orders: ${http}, gRPC at ${grpc}, ${admin}/metrics. Ctrl-C stops.`);
     if (!signal.aborted) await once(signal, 'abort');
     output.progress('stopping ...');
+    const deadline = performance.now() + given['grace-ms'];
     const finished = await serving.drain(given['grace-ms']);
     if (!finished) output.progress('not all was finished in time; what was cut off may be repeated with its key.');
-    await services.stop();
+    // A database that has fallen silent does not answer a farewell either.
+    await endsWithin(
+      Math.max(0, deadline - performance.now()),
+      services.stop().then(async () => pool.end()),
+    );
     return EXIT.ok;
-  } finally {
+  } catch (error) {
     await pool.end();
+    throw error;
   }
 }
 
@@ -122,7 +133,11 @@ function refuseToListen(error: unknown): never {
   const isOfAddress = ['EADDRINUSE', 'EADDRNOTAVAIL', 'EACCES', 'ENOTFOUND'].includes(code ?? '');
   // grpc-js has no code for it.
   if (!isOfAddress && !message.includes('No address added')) throw error;
-  throw new Refusal(`It cannot listen: ${message}.`, 'Choose another --host, --port or --grpc-port.', EXIT.environment);
+  throw new Refusal(
+    `It cannot listen: ${message}.`,
+    'Choose another --host, --port, --grpc-port or --admin-port.',
+    EXIT.environment,
+  );
 }
 
 async function requireDurable(pool: pg.Pool, warn: (line: string) => void): Promise<void> {

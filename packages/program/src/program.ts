@@ -220,6 +220,8 @@ function watchParent(gone: () => void): NodeJS.Timeout | undefined {
   }, 500).unref();
 }
 
+const lingerMs = 1_000;
+
 /** Runs the program to its end and sets the exit code. A second signal while it drains ends it at once. */
 export async function main<S extends FlagSpecs>(program: Program<S>): Promise<void> {
   const parsed = parse(program, process.argv.slice(2), process.env);
@@ -255,5 +257,7 @@ export async function main<S extends FlagSpecs>(program: Program<S>): Promise<vo
   } finally {
     clearInterval(watch);
     for (const name of drainSignals) process.off(name, onSignal);
+    // What still holds the process is a connection on which nobody answers a farewell.
+    setTimeout(() => process.exit(), lingerMs).unref();
   }
 }

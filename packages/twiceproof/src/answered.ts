@@ -38,11 +38,6 @@ class Silence extends Error {
   readonly code = 'ETIMEDOUT';
 }
 
-/** Whatever is sent on that connection now waits as well. */
-export function isSilence(error: unknown): boolean {
-  return error instanceof Silence;
-}
-
 async function within<T>(ms: number, answer: Promise<T>): Promise<T> {
   const { promise: silence, reject } = deferred<never>();
   const timer = setTimeout(() => reject(new Silence(`the database has not answered within ${ms} ms`)), ms);

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
 import { transaction, type Pool, type PoolClient } from './transaction.ts';
@@ -185,6 +186,37 @@ test('nobody can tell what became of COMMIT: said so, and never run again', asyn
   );
   await assert.rejects(unknown, { code: 'TP_COMMIT_UNKNOWN' });
   assert.deepEqual([attempts, await numbers()], [1, [1, 0]]);
+});
+
+test('a statement that is not answered in time: no ROLLBACK waits behind it, and the connection is destroyed', async () => {
+  const silent = new pg.Pool({ connectionString: url, query_timeout: 300, application_name: 'silent' });
+  silent.on('error', () => {});
+  const sent: string[] = [];
+  let destroyed = 0;
+  const watched: Pool = {
+    connect: async () => {
+      const client = await silent.connect();
+      return {
+        query: async (text: string, values?: unknown[]) => {
+          sent.push(text);
+          return client.query<Record<string, unknown>>(text, values);
+        },
+        release: (destroy?: boolean) => {
+          if (destroy) destroyed += 1;
+          client.release(destroy);
+        },
+      };
+    },
+  };
+  await assert.rejects(
+    transaction(watched, async (tx) => tx.query('SELECT pg_sleep(1)')),
+    /Query read timeout/,
+  );
+  await silent.end();
+  assert.deepEqual([sent.includes('ROLLBACK'), destroyed], [false, 1]);
+  // The server notices only when it has slept.
+  const backends = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'silent'";
+  while ((await pool.query(backends)).rowCount !== 0) await delay(20);
 });
 
 test('a connection that is lost in the middle is destroyed, and the error passed on', async () => {

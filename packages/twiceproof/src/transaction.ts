@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { connectWithin, isSilence } from './answered.ts';
+import { connectWithin } from './answered.ts';
 import { durableCommit, isPassing, isServerError, type Pool, type PoolClient, type QueryResult } from './connection.ts';
 import { withDefaults } from './defaults.ts';
 import { TwiceproofError } from './errors.ts';
@@ -87,20 +87,27 @@ async function attemptOnce<T>(pool: Pool, work: (tx: Tx) => Promise<T>, settings
   /** What is sent through `tx` from now on would stand behind our COMMIT or ROLLBACK, and be committed by itself. */
   let ended = false;
   let commitSent: { id: TransactionId; value: T } | undefined;
+  /** The server has not said what became of a statement: on a wire that is silent, ROLLBACK would wait as long again. */
+  let isUnanswered = false;
+  const answered = async <R>(sent: Promise<R>): Promise<R> =>
+    sent.catch((error: unknown) => {
+      isUnanswered ||= !isServerError(error);
+      throw error;
+    });
   try {
-    const id = await begin(client, settings);
+    const id = await answered(begin(client, settings));
     const { statements } = settings;
     const tx: Tx & KnowsItsState & Partial<NamesItsStatements> = {
       ...(statements && {
         queryNamed: async (text, values = []) => {
           requireOpen();
-          return statements(client, text, values);
+          return answered(statements(client, text, values));
         },
       }),
       query: async (text, values) => {
         requireOpen();
         if (endsTransaction.test(text)) throw new TwiceproofError('TP_TRANSACTION_CONTROL', `'${text.slice(0, 40)}'`);
-        return client.query(text, values);
+        return answered(client.query(text, values));
       },
       // Also when it is kept and used after its end.
       getTransactionStatus: () => (ended ? 'I' : 'T'),
@@ -124,7 +131,7 @@ async function attemptOnce<T>(pool: Pool, work: (tx: Tx) => Promise<T>, settings
       return await settleUnknown(pool, commitSent, error, settings.outcomeWithinMs);
     }
     ended = true;
-    await rollBack(client, isSilence(error));
+    await rollBack(client, isUnanswered);
     return { outcome: isPassing(error) || isNameLost(error) ? 'again' : 'failed', error };
   }
 
@@ -181,8 +188,8 @@ function statementTimeout(ms: number): string {
         THEN ${usual} ELSE ${ours} END, true)`;
 }
 
-async function rollBack(client: PoolClient, isSilent: boolean): Promise<void> {
-  if (isSilent) return client.release(true);
+async function rollBack(client: PoolClient, isUnanswered: boolean): Promise<void> {
+  if (isUnanswered) return client.release(true);
   try {
     await client.query('ROLLBACK');
     client.release();

@@ -5,15 +5,23 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { test } from 'node:test';
+import { test, type TestContext } from 'node:test';
 import { testDatabase } from '@twiceproof/infra/testing';
 import { exchange, requestText, startOrders, statusOf } from './program-under-test.ts';
 
 const { url } = await testDatabase();
-const request = requestText('/orders', { key: 'armed', body: { account_id: 1, amount_cents: 1 } });
 
 // What is killed at its points is the program with its points armed: lab/chaos. So that must be the same program.
-test('an answer is the same to the byte whether the points are armed or not', async (t) => {
+for (const connection of ['close', 'keep-alive'] as const) {
+  test(`connection ${connection}: an answer is the same to the byte whether the points are armed or not`, async (t) => {
+    await sameAnswer(
+      t,
+      requestText('/orders', { key: connection, body: { account_id: 1, amount_cents: 1 }, connection }),
+    );
+  });
+}
+
+async function sameAnswer(t: TestContext, request: string): Promise<void> {
   const directory = mkdtempSync(join(tmpdir(), 'orders-'));
   const passed = new Set<string>();
   const supervisor = createServer((socket) => {
@@ -39,4 +47,4 @@ test('an answer is the same to the byte whether the points are armed or not', as
   const unarmed = await startOrders(url);
   assert.equal(await exchange(unarmed.http, request), raw);
   await unarmed.stop();
-});
+}

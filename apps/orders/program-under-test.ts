@@ -59,9 +59,9 @@ const portFlags = ['--port=0', '--grpc-port=0', '--admin-port=0'];
 /** The text of one HTTP/1.1 request. */
 export function requestText(
   path: string,
-  { key, tenant = 'tenant-1', body, headers = [], method = 'POST' }: RequestParts,
+  { key, tenant = 'tenant-1', body, headers = [], method = 'POST', connection = 'close' }: RequestParts,
 ): string {
-  const lines = [`${method} ${path} HTTP/1.1`, 'host: localhost', 'connection: close'];
+  const lines = [`${method} ${path} HTTP/1.1`, 'host: localhost', `connection: ${connection}`];
   if (tenant) lines.push(`authorization: Bearer ${tenant}`);
   if (key !== undefined) lines.push(`idempotency-key: ${key}`);
   const text = body === undefined ? '' : typeof body === 'string' ? body : JSON.stringify(body);
@@ -75,6 +75,8 @@ export interface RequestParts {
   body?: unknown;
   headers?: readonly string[];
   method?: string;
+  /** Orders has a way of its own for requests that keep theirs. */
+  connection?: 'close' | 'keep-alive';
 }
 
 /** Everything that came back over the socket, but the line that says when. */
@@ -82,11 +84,19 @@ export async function exchange(origin: string, request: string): Promise<string>
   const { hostname, port } = new URL(origin);
   const socket = connect(Number(port), hostname);
   socket.write(request); // Not `end`: Node takes a half-closed connection for one that is gone.
-  const pieces: Buffer[] = [];
-  for await (const piece of socket) pieces.push(piece as Buffer);
-  return Buffer.concat(pieces)
-    .toString('latin1')
-    .replace(/^date: .*\r\n/im, '');
+  let raw = '';
+  for await (const piece of socket) {
+    raw += (piece as Buffer).toString('latin1');
+    if (isWholeAndKept(raw)) break;
+  }
+  return raw.replace(/^date: .*\r\n/im, '');
+}
+
+/** Where the connection is kept, its end does not tell that of the answer. */
+function isWholeAndKept(raw: string): boolean {
+  const [, head = '', body] = /^(.*?\r\n)\r\n(.*)$/s.exec(raw) ?? [];
+  const length = /^content-length: (\d+)\r\n/im.exec(head)?.[1];
+  return /^connection: keep-alive\r\n/im.test(head) && body?.length === Number(length);
 }
 
 export function statusOf(raw: string): number {

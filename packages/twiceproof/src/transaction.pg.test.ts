@@ -302,6 +302,27 @@ test('a statement that ends the transaction behind another one is noticed at the
   await assert.rejects(hidden, { code: 'TP_TRANSACTION_CONTROL' });
 });
 
+test('a COMMIT behind another statement is told as what it is: nobody may hear that nothing was done', async () => {
+  for (const text of ['SELECT 1; COMMIT', 'SELECT 1; COMMIT; BEGIN', 'SELECT 1; COMMIT AND CHAIN']) {
+    const hidden = transaction(pool, async (tx) => {
+      await tx.query(add, [1]);
+      await tx.query(text).catch(() => {});
+      throw new Error('no');
+    });
+    await assert.rejects(hidden, { code: 'TP_COMMIT_UNKNOWN' }, text);
+  }
+  assert.deepEqual(await numbers(), [3, 0]);
+  for (const text of ['SELECT 1; ROLLBACK; BEGIN', { text: 'COMMIT' } as unknown as string]) {
+    const hidden = transaction(pool, async (tx) => {
+      await tx.query(add, [1]);
+      await tx.query(text).catch(() => {});
+    });
+    if (typeof text === 'string') await assert.rejects(hidden, { code: 'TP_TRANSACTION_CONTROL' });
+    else await hidden;
+  }
+  assert.deepEqual(await numbers(), [4, 0]);
+});
+
 test('nobody inside ends the transaction; savepoints are free', async () => {
   for (const text of [
     'COMMIT',

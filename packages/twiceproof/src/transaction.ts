@@ -89,6 +89,8 @@ async function attemptOnce<T>(pool: Pool, work: (tx: Tx) => Promise<T>, settings
   let commitSent: { id: TransactionId; value: T } | undefined;
   /** The server has not said what became of a statement: on a wire that is silent, ROLLBACK would wait as long again. */
   let isUnanswered = false;
+  /** What a statement of the work has done to the transaction; also where the work has kept it to itself. */
+  let endedBy: TwiceproofError | undefined;
   const answered = async <R>(sent: Promise<R>): Promise<R> =>
     sent.catch((error: unknown) => {
       isUnanswered ||= !isServerError(error);
@@ -106,8 +108,11 @@ async function attemptOnce<T>(pool: Pool, work: (tx: Tx) => Promise<T>, settings
       }),
       query: async (text, values) => {
         requireOpen();
-        if (endsTransaction.test(text)) throw new TwiceproofError('TP_TRANSACTION_CONTROL', `'${text.slice(0, 40)}'`);
-        return answered(client.query(text, values));
+        requireNoEnd(text);
+        const result = await answered(client.query(text, values));
+        endedBy ??= hiddenEnd(result);
+        if (endedBy) throw endedBy;
+        return result;
       },
       // Also when it is kept and used after its end.
       getTransactionStatus: () => (ended ? 'I' : 'T'),
@@ -115,6 +120,7 @@ async function attemptOnce<T>(pool: Pool, work: (tx: Tx) => Promise<T>, settings
     const value = await work(tx).finally(() => {
       ended = true;
     });
+    if (endedBy) throw endedBy;
     requireStillInside(client);
     commitSent = { id, value };
     await point('transaction:commit-about-to-be-sent');
@@ -132,12 +138,30 @@ async function attemptOnce<T>(pool: Pool, work: (tx: Tx) => Promise<T>, settings
     }
     ended = true;
     await rollBack(client, isUnanswered);
+    if (endedBy) return { outcome: 'failed', error: endedBy };
     return { outcome: isPassing(error) || isNameLost(error) ? 'again' : 'failed', error };
   }
 
   function requireOpen(): void {
     if (ended) throw new TwiceproofError('TP_NOT_IN_TRANSACTION', 'the transaction has ended');
   }
+}
+
+/** Also of a statement as an object, which is no business of ours but goes through many a client. */
+function requireNoEnd(statement: string | { text?: unknown }): void {
+  const text = typeof statement === 'string' ? statement : String(statement.text);
+  if (endsTransaction.test(text)) throw new TwiceproofError('TP_TRANSACTION_CONTROL', `'${text.slice(0, 40)}'`);
+}
+
+/** Several statements in one text have a result each, with their commands: COMMIT among them is done, whatever comes now. */
+function hiddenEnd(result: QueryResult | QueryResult[]): TwiceproofError | undefined {
+  if (!Array.isArray(result)) return undefined;
+  const commands = new Set(result.map(({ command }) => command));
+  const detail = 'a statement behind another one has ended the transaction';
+  if (commands.has('COMMIT')) return new TwiceproofError('TP_COMMIT_UNKNOWN', detail);
+  return commands.has('BEGIN') || commands.has('START')
+    ? new TwiceproofError('TP_TRANSACTION_CONTROL', detail)
+    : undefined;
 }
 
 /** A client that knows its state tells it when a statement of the work has ended the transaction by itself. */

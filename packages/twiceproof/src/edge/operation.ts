@@ -12,7 +12,8 @@ import type { Reply } from './reply.ts';
  */
 export interface Operation<Command, Result> {
   readonly name: string;
-  run(caller: Caller, command: Command): Promise<OperationReply<Result>>;
+  /** What `check` throws at an outcome that is new is an error like that of the operation itself: nothing is done. */
+  run(caller: Caller, command: Command, check?: Check<Result>): Promise<OperationReply<Result>>;
 }
 
 export interface Caller {
@@ -23,10 +24,14 @@ export interface Caller {
   traceparent?: string | undefined;
 }
 
+/** By a door, before an outcome is committed: whether it could be answered. */
+export type Check<Result> = (outcome: Outcome<Result>, version: number) => void;
+
 /** A command on its way, and who has asked for it first. */
-interface Asked<Command> {
+interface Asked<Command, Result> {
   command: Command;
   caller: Caller;
+  check: Check<Result> | undefined;
 }
 
 /** What an operation comes to. `code` is as in HTTP, and says what kind of result it is; doors translate it. */
@@ -62,10 +67,10 @@ export function handlerOperation<Command, Result>(
   const { name, version = 1, execute } = options;
   return {
     name,
-    run: async (caller, command) =>
+    run: async (caller, command, check) =>
       toOperationReply(
         await edge.run(toIntent(name, caller, command), async (tx) =>
-          toAnswer(await execute(tx, command, caller), version),
+          toAnswer(await execute(tx, command, caller), version, check),
         ),
       ),
   };
@@ -80,19 +85,20 @@ export function groupOperation<Command, Result>(
     },
 ): Operation<Command, Result> {
   const { name, version = 1, effects, exclusive, ...rest } = options;
-  const edge = createGroupEdge<Asked<Command>>({
+  const edge = createGroupEdge<Asked<Command, Result>>({
     ...rest,
     ...(exclusive && { exclusive: ({ command }) => exclusive(command) }),
     effects: async (tx, asked) => {
       const commands = asked.map(({ command }) => command);
       const callers = asked.map(({ caller }) => caller);
-      return (await effects(tx, commands, callers)).map((outcome) => toAnswer(outcome, version));
+      const outcomes = await effects(tx, commands, callers);
+      return outcomes.map((outcome, n) => toAnswer(outcome, version, asked[n]?.check));
     },
   });
   return {
     name,
-    run: async (caller, command) =>
-      toOperationReply(await edge.run(toIntent(name, caller, command), { command, caller })),
+    run: async (caller, command, check) =>
+      toOperationReply(await edge.run(toIntent(name, caller, command), { command, caller, check })),
   };
 }
 
@@ -105,18 +111,18 @@ export function plannedOperation<Command, Result, Row>(
     Naming & { plan(command: Command, caller: Caller): Omit<Plan<Row>, 'answer'> & { outcome: Outcome<Result> } },
 ): Operation<Command, Result> {
   const { name, version = 1, plan, exclusive, ...rest } = options;
-  const edge = createPlannedEdge<Asked<Command>, Row>({
+  const edge = createPlannedEdge<Asked<Command, Result>, Row>({
     ...rest,
     ...(exclusive && { exclusive: ({ command }) => exclusive(command) }),
-    plan: ({ command, caller }) => {
+    plan: ({ command, caller, check }) => {
       const { outcome, ...planned } = plan(command, caller);
-      return { ...planned, answer: toAnswer(outcome, version) };
+      return { ...planned, answer: toAnswer(outcome, version, check) };
     },
   });
   return {
     name,
-    run: async (caller, command) =>
-      toOperationReply(await edge.run(toIntent(name, caller, command), { command, caller })),
+    run: async (caller, command, check) =>
+      toOperationReply(await edge.run(toIntent(name, caller, command), { command, caller, check })),
   };
 }
 
@@ -128,7 +134,9 @@ function toIntent(operation: string, { principal, key }: Caller, command: unknow
   return { principal, operation, key, requestHash, hashVersion: commandHashVersion };
 }
 
-function toAnswer({ code, result }: Outcome<unknown>, version: number): Answer {
+function toAnswer<Result>(outcome: Outcome<Result>, version: number, check: Check<Result> | undefined): Answer {
+  const { code, result } = outcome;
+  check?.(outcome, version);
   return { code, headers: null, body: Buffer.from(JSON.stringify(result)), version };
 }
 

@@ -36,10 +36,16 @@ export const keptHeaders: ReadonlySet<string> = new Set([
 ]);
 
 /** At the first run, and not when a client first misses the header in a replay. */
-export function requireKeptHeaders(names: Iterable<string>): void {
-  for (const name of names) {
+export function requireKeptHeaders(headers: HttpAnswer['headers']): void {
+  for (const [name, value] of Object.entries(headers)) {
     if (!keptHeaders.has(name)) {
       throw new TwiceproofError('TP_HEADER_NOT_KEPT', `a keyed answer carries '${name}', and a replay would not`);
     }
+    if (!ascii.test(value)) {
+      // Node writes them in one encoding or another, as it sends the body; a replay may go another way.
+      throw new TwiceproofError('TP_HEADER_NOT_KEPT', `'${name}' of a keyed answer has characters beyond ASCII`);
+    }
   }
 }
+
+const ascii = /^[\t\x20-\x7e]*$/;

@@ -38,8 +38,9 @@ function render({ code, result }: { code: number; result: Result }): HttpAnswer 
   return { status: code, headers, body: JSON.stringify(result) };
 }
 
+const errors: unknown[] = [];
 const principal = (request: FastifyRequest): string | undefined => request.headers.authorization;
-function route(path: string, operation: Operation<string, Result>, replayHeader = false) {
+function route(path: string, operation: Operation<string, Result>, replayHeader = false, rendered = render) {
   const answer = httpOperation(operation, {
     principal,
     keyLines,
@@ -48,7 +49,8 @@ function route(path: string, operation: Operation<string, Result>, replayHeader 
       const command = String(request.body);
       return command.length > 20 ? { problem: 'request-invalid', detail: 'it is long' } : { command };
     },
-    render: { 1: render },
+    render: { 1: rendered },
+    observe: ({ error }) => errors.push(error),
   });
   return { url: path, answer };
 }
@@ -59,6 +61,11 @@ await server.register(keyedRoutes, {
   routes: [
     route('/handler', one),
     route('/told', one, true),
+    ...(['/odd-name', '/odd-value'] as const).map((path) => {
+      const odd = { '/odd-name': { 'set-cookie': 'a=b' }, '/odd-value': { etag: '"é"' } }[path];
+      const rendered = (outcome: Parameters<typeof render>[0]): HttpAnswer => ({ ...render(outcome), headers: odd });
+      return route(path, one, false, rendered);
+    }),
     route('/newer', { ...one, run: async (caller, command) => ({ ...(await one.run(caller, command)), version: 2 }) }),
     route(
       '/group',
@@ -196,6 +203,24 @@ test('a host that is none does no harm, and is no part of the path', async () =>
     const [answer] = (await once(socket, 'data')) as [Buffer];
     assert.match(answer.toString(), /^HTTP\/1\.1 201 /, `the same request, whatever the host: ${host}`);
     socket.destroy();
+  }
+});
+
+test('a request that names the whole of its target is the same request', async () => {
+  const asked = async (target: string): Promise<string> => exchange(target, ['idempotency-key: absolute'], 'absolute');
+  const raw = await asked('/fetch/11?a=b');
+  assert.match(raw, /^HTTP\/1\.1 201 [^]*\/fetch\/11 /);
+  for (const host of ['localhost', 'localhost:80', 'elsewhere:1234']) {
+    assert.equal(await asked(`http://${host}/fetch/11?a=b`), raw, host);
+  }
+});
+
+test('headers that a replay would not have are an error at the first run, and nothing is written', async () => {
+  for (const path of ['/odd-name', '/odd-value']) {
+    assert.match(await exchange(path, [`idempotency-key: ${path.slice(1)}`], path), /^HTTP\/1\.1 500 [^]*internal/);
+    assert.equal((errors.at(-1) as { code?: unknown }).code, 'TP_HEADER_NOT_KEPT');
+    assert.equal(await effects(path), 0);
+    assert.match(await exchange('/handler', [`idempotency-key: ${path.slice(1)}`], path), /^HTTP\/1\.1 201 /);
   }
 });
 

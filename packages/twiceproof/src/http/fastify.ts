@@ -19,7 +19,12 @@ export interface KeyedRoute {
 export const keyedRoutes: FastifyPluginCallback<{ routes: readonly KeyedRoute[] }> = (server, { routes }, done) => {
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_, body, parsed) => parsed(null, body));
-  server.setErrorHandler((error, _, reply) => send(reply, problemOf(error)));
+  server.setErrorHandler((error, request, reply) => {
+    const answered = problemOf(error);
+    // Nobody observes what does not get to a door, and a client is not told.
+    if (answered.status >= 500) console.error(`twiceproof/http: ${request.routeOptions.url}: internal:`, error);
+    return send(reply, answered);
+  });
   // Before Fastify answers them with a 400.
   server.server.prependListener('clientError', (_, socket) => {
     closeWhereAnAnswerIsOwed(socket);
@@ -52,7 +57,7 @@ export function fromFetch(handler: (request: Request) => Promise<Response>): Key
     const { rawHeaders } = request.raw;
     for (let n = 0; n < rawHeaders.length; n += 2) headers.append(rawHeaders[n]!, rawHeaders[n + 1]!);
     const body = request.body instanceof Buffer ? new Uint8Array(request.body) : null;
-    const url = `${originOf(request.host)}${request.url}`;
+    const url = `${originOf(request.host)}${pathOf(request.url)}`;
     const response = await handler(new Request(url, { method: request.method, headers, body }));
     return { status: response.status, headers: Object.fromEntries(response.headers), body: await response.bytes() };
   };
@@ -62,6 +67,13 @@ export function fromFetch(handler: (request: Request) => Promise<Response>): Key
 function originOf(host: string): string {
   const url = URL.parse(`http://${host}`);
   return url?.href === `http://${url?.host}/` ? url.origin : 'http://localhost';
+}
+
+/** A client may name the whole of it, as one does to a proxy: `POST http://host/path`. */
+function pathOf(target: string): string {
+  if (target.startsWith('/')) return target;
+  const url = URL.parse(target);
+  return url ? `${url.pathname}${url.search}` : '/';
 }
 
 function send(reply: FastifyReply, { status, headers, body }: HttpAnswer): FastifyReply {

@@ -43,13 +43,21 @@ interface Parts {
   body?: string;
   path?: string;
   type?: string;
+  method?: string;
 }
 
-function keyed({ key, tenant = 'alice', body = '', path = '/effects', type = 'text/plain' }: Parts): Request {
+function keyed({
+  key,
+  tenant = 'alice',
+  body = '',
+  path = '/effects',
+  type = 'text/plain',
+  method = 'POST',
+}: Parts): Request {
   const headers = new Headers({ 'content-type': type });
   if (key !== undefined) headers.set('idempotency-key', key);
   if (tenant) headers.set('x-verified-tenant', tenant);
-  return new Request(`http://localhost${path}`, { method: 'POST', headers, body });
+  return new Request(`http://localhost${path}`, { method, headers, body });
 }
 
 async function wire(response: Response): Promise<{ status: number; headers: [string, string][]; body: string }> {
@@ -76,10 +84,16 @@ test('many at once and later ones get the same status, headers and bytes, of one
   assert.equal(await effects('one'), 1);
 });
 
-test('the body, its type, the path and the query are the request; the principal and the operation are the scope', async () => {
+test('the method, the body, its type, the path and the query are the request; the principal and the operation are the scope', async () => {
   const door = effectsDoor();
   assert.equal((await door(keyed({ key: 'scope', body: 'a' }))).status, 201);
-  const others = [{ body: 'b' }, { type: 'text/html' }, { path: '/effects/2' }, { path: '/effects?x=1' }];
+  const others = [
+    { body: 'b' },
+    { type: 'text/html' },
+    { path: '/effects/2' },
+    { path: '/effects?x=1' },
+    { method: 'PUT' },
+  ];
   for (const other of others) {
     assert.deepEqual(await problemOf(await door(keyed({ key: 'scope', body: 'a', ...other }))), [409, 'key-reused']);
   }

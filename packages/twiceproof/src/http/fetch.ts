@@ -100,7 +100,7 @@ async function storedForm(response: Response): Promise<Answered['answer']> {
   if (response.status < 200) throw new Error(`a handler has answered with the status ${response.status}`);
   if (response.status >= 500 || neverStored.has(response.status)) throw new NotStored(response);
   const headers = endToEnd(response.headers);
-  requireKeptHeaders(Object.keys(headers));
+  requireKeptHeaders(headers);
   return { code: response.status, headers, body: await response.bytes(), version: answerVersion };
 }
 

@@ -1,4 +1,4 @@
-import { traceparentOf, type Operation } from '../edge/operation.ts';
+import { traceparentOf, type Check, type Operation } from '../edge/operation.ts';
 import { requireKeptHeaders, type HttpAnswer } from './answer.ts';
 import { callerOf, observed, told, toldOf, type DoorOptions, type Told } from './door.ts';
 import type { ProblemName } from './problem.ts';
@@ -34,13 +34,28 @@ export function httpOperation<R, Command, Result>(
   operation: Operation<Command, Result>,
   options: HttpOperationOptions<R, Command, Result>,
 ): (request: R) => Promise<HttpAnswer> {
-  return async (request) => observed(operation.name, options, async () => answer(operation, options, request));
+  const check = oncePerCode<Result>((outcome, version) => {
+    rendered(operation.name, options.render, { ...outcome, version });
+  });
+  return async (request) => observed(operation.name, options, async () => answer(operation, options, request, check));
+}
+
+/** Each kind of outcome once, since to render all of them twice would cost every request. */
+function oncePerCode<Result>(check: Check<Result>): Check<Result> {
+  const passed = new Set<number>();
+  return ({ code, result }, version) => {
+    if (passed.has(code)) return;
+    // As a door gets it, out of its stored form.
+    check({ code, result: JSON.parse(JSON.stringify(result)) as Result }, version);
+    passed.add(code);
+  };
 }
 
 async function answer<R, Command, Result>(
   operation: Operation<Command, Result>,
   options: HttpOperationOptions<R, Command, Result>,
   request: R,
+  check: Check<Result>,
 ): Promise<Told> {
   const who = options.principal(request);
   // Mostly it is known at once: to wait all the same would cost each request several turns of the queue of promises.
@@ -49,7 +64,7 @@ async function answer<R, Command, Result>(
   const parsed = options.parse(request, caller.principal);
   if ('problem' in parsed) return told(parsed.problem, parsed.detail === undefined ? {} : { detail: parsed.detail });
   const traceparent = traceparentOf(options.traceparent?.(request));
-  const reply = await operation.run({ ...caller, traceparent }, parsed.command);
+  const reply = await operation.run({ ...caller, traceparent }, parsed.command, check);
   if (reply.outcome !== 'answered') return toldOf(reply);
   if (reply.result === undefined) return told('answer-not-kept');
   try {
@@ -68,6 +83,6 @@ function rendered<Result>(
   const render = renders[version];
   if (!render) throw new Error(`${name} has a result of version ${version}, which nothing here renders`);
   const answered = render({ code, result: result as Result });
-  requireKeptHeaders(Object.keys(answered.headers));
+  requireKeptHeaders(answered.headers);
   return answered;
 }

@@ -249,6 +249,24 @@ test('who else watches a connection hears of its end, also when it was handed ov
   await heard;
 });
 
+test(
+  'where the server has limits for requests on a socket, every request is its own',
+  { timeout: 20_000 },
+  async () => {
+    answer = async () => ok('done');
+    for (const limit of ['maxRequestsPerSocket', 'timeout'] as const) {
+      short.server[limit] = 10_000;
+      const before = short.ways.length;
+      const socket = await opened(short);
+      socket.write(requestText('x'));
+      await readUntil(socket, 'done');
+      socket.destroy();
+      short.server[limit] = 0;
+      assert.deepEqual(short.ways.slice(before), ['node'], limit);
+    }
+  },
+);
+
 test('a router that throws leaves the request to the server', { timeout: 20_000 }, async () => {
   answer = async () => ok('done');
   const socket = await opened(short);

@@ -32,3 +32,7 @@ test('any other key is hashed as a whole, a UUID of version 4 too', () => {
   const key = '0198f0f0-0000-4000-8000-000000000000';
   assert.notEqual(hashOf('a', 'o', key).slice(0, 13), key.slice(0, 13));
 });
+
+test('a principal that cannot be stored as it is, is refused: it would be another one when it is read', () => {
+  for (const principal of ['\ud800', 'a\0b']) assert.throws(() => hashOf(principal, 'o', 'k'), { code: 'TP_OPTION' });
+});

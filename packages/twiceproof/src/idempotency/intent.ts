@@ -1,4 +1,5 @@
 import { hash, timingSafeEqual } from 'node:crypto';
+import { TwiceproofError } from '../errors.ts';
 import { timeOfUuidv7 } from '../uuid.ts';
 
 /** What a client asked for, named by scope and key. */
@@ -9,8 +10,10 @@ export interface Intent {
   operation: string;
   /** The client's idempotency key, already validated. */
   key: string;
-  /** Over what was asked for: the same key with another request is a mistake of the client's. */
-  /** In hex: a Buffer for each request costs more than it is worth. */
+  /**
+   * Over what was asked for: the same key with another request is a mistake of the client's. In hex: a Buffer for each
+   * request costs more than it is worth.
+   */
   requestHash: string;
   hashVersion: number;
   /** Kept by `keyHash`, because an intent is looked up by it several times on its way. */
@@ -35,6 +38,9 @@ export interface Answer {
 export function keyHash(intent: Intent): string {
   if (intent.hash !== undefined) return intent.hash;
   const { principal, operation, key } = intent;
+  if (!principal.isWellFormed() || principal.includes('\0')) {
+    throw new TwiceproofError('TP_OPTION', 'the principal is no text that can be stored: a NUL or a lone surrogate');
+  }
   const digest = hash('sha256', withLength(principal) + withLength(operation) + withLength(key), 'hex');
   const hex = timeOfUuidv7(key) === undefined ? digest : (key.slice(0, 8) + key.slice(9, 13)).toLowerCase() + digest;
   // As Postgres writes a uuid, since it is compared with what comes from there.

@@ -139,11 +139,15 @@ function reservations(rounds: readonly Round[]): string[] {
     rounds.every(({ edge }) => !edge[name] || edge[name].throughput.okPerSecond < 0.9 * edge[name].throughput.offered);
   const judged = rounds.flatMap(({ edge }) => edge.group?.latency[`${promisedRate}`] ?? []);
   const repeated = judged.reduce((sum, { disturbed = [] }) => sum + disturbed.length, 0);
+  const firsts = judged.map((each) => [each, ...(each.disturbed ?? [])].find(({ attempt = 1 }) => attempt === 1)!);
   const still = judged.filter(({ stolenShare }) => stolenShare > disturbingShare).length;
   return [
     ...disturbance(shares.map(({ otherCores }) => otherCores)),
     ...(repeated > 0
-      ? [`NOTE: the host disturbed ${repeated} windows of group commit at the bar; they were measured again.`]
+      ? [
+          `NOTE: the host disturbed ${repeated} windows of group commit at the bar; they were measured again.`,
+          `NOTE: p99 as it was measured the first time: ${firsts.map(({ p99Ms }) => `${p99Ms} ms`).join(', ')}.`,
+        ]
       : []),
     ...(still > 0 ? [`NOTE: ${still} of those that count were still disturbed.`] : []),
     ...edgeNames

@@ -54,7 +54,12 @@ test('the report has a line for each case and each bar, and every figure of the 
   const disturbed = exampleRound();
   disturbed.edge.handler!.throughput.otherCores = 0.8;
   disturbed.edge.group!.throughput.okPerSecond = 24_000;
+  const { latency } = disturbed.edge.group!;
+  const counted = latency['5000']!;
+  latency['5000'] = { ...counted, attempt: 2, disturbed: [{ ...counted, attempt: 1, p99Ms: 77.7 }] };
   const notes = reportText(example([disturbed]));
+  assert.match(notes, /NOTE: the host disturbed 1 windows/);
+  assert.match(notes, /NOTE: p99 as it was measured the first time: 77\.7 ms\./);
   assert.match(notes, /NOTE: something else kept up to 0\.8 cores busy/);
   assert.match(notes, /NOTE: group could answer all that was offered/);
 });

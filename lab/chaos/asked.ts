@@ -15,5 +15,5 @@ export interface Answer {
 /** A failure is what a client may repeat: no whole answer, or one that says so. Anything else is thrown. */
 export type Attempt = { answer: Answer } | { failure: string };
 
-/** Longer than anything in Orders may wait, so that who waits longer has been forgotten. */
+/** Longer than anything in Orders waits for a database that answers, so that who waits longer has been forgotten. */
 export const attemptTimeoutMs = 20_000;

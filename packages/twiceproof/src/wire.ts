@@ -110,7 +110,7 @@ function headersOf({ headers }: Delivery): Headers | { problem: string } {
   for (const [name, bytes] of headers) {
     const value = text(bytes);
     if (!name.startsWith('ce_')) {
-      if (value !== undefined) keepFirst((found.others ??= new Map()), name, value);
+      if (value !== undefined) keepFirst((found.others ??= new Map<string, string>()), name, value);
       continue;
     }
     if (name === 'ce_id' && found.attributes.ce_id !== undefined) return { problem: 'it has two ids' };

@@ -55,8 +55,8 @@ export function keyedCalls(options: KeyedCallsOptions): ServerInterceptor {
 }
 
 /**
- * Reads one message up to the end of the request, and answers. Nothing goes on to the handler. A call that is cancelled
- * before that end has asked for nothing; afterwards it is carried out all the same, and grpc-js drops the answer.
+ * Reads one message up to the end of the request, and answers. Nothing goes on to the handler. What grpc-js takes for the
+ * end is carried out, also where the client has gone with one whole message sent; grpc-js drops the answer.
  */
 function keyedCall(
   method: KeyedMethod,

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { sends } from '../proxy/fault.ts';
 import type { Attempt } from './asked.ts';
 import type { Fleet } from './fleet.ts';
 import { askHttp } from './http-door.ts';
 import { storm } from './storm.ts';
-import { intents, type Subject } from './trial.ts';
+import { intents, trial, type Subject } from './trial.ts';
 import { judge } from './verdict.ts';
 import { openWorld } from './world.ts';
 
@@ -84,3 +85,28 @@ test('group create: A stands still with its statement sent, and B has the answer
     for (const attempt of await askB()) assert.ok('answer' in attempt, JSON.stringify(attempt));
   });
 });
+
+/** Once: whoever is hit waits for 15 s, and every client must be answered within 30. */
+const silences = {
+  'with it both directions fall silent': { kind: 'black-hole' },
+  'it is carried out, and its answer never comes': { kind: 'one-way', lost: 'to-client' },
+} as const;
+
+for (const { shape, operation, what, text } of [
+  { shape: 'handler', operation: 'create', what: 'COMMIT', text: 'COMMIT\0' },
+  { shape: 'group', operation: 'setStatus', what: 'COMMIT', text: 'COMMIT\0' },
+  { shape: 'group', operation: 'create', what: 'the statement', text: 'twiceproof_' },
+] satisfies (Subject & { what: string; text: string })[]) {
+  for (const [how, silence] of Object.entries(silences)) {
+    test(`${shape} ${operation}: ${what} is sent, and ${how}; nothing is closed`, async () => {
+      const { proxy } = world;
+      const before = proxy.counts.fired[silence.kind];
+      const isSent = sends(text);
+      let seen = 0;
+      await trial(world, { shape, operation }, async () => {
+        proxy.all({ ...silence, when: (bytes) => isSent(bytes) && (seen += 1) === 1 });
+        return async () => proxy.fired(silence.kind, { times: before + 1 });
+      }).finally(() => proxy.heal());
+    });
+  }
+}

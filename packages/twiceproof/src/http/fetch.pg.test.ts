@@ -134,8 +134,8 @@ test('a header that a replay would not have is an error at the first run, and no
   assert.equal(await effects('header'), 0);
 });
 
-test('an answer of 5xx or of refused rights goes out as it is, is rolled back, and leaves the key free', async () => {
-  for (const status of [500, 503, 401, 403, 429]) {
+test('an answer of 5xx, of refused rights or of a request that is not valid goes out as it is, is rolled back, and leaves the key free', async () => {
+  for (const status of [500, 503, 400, 401, 403, 422, 429]) {
     const key = `unstored-${status}`;
     const failing = effectsDoor({
       handler: async (asked, tx) => {
@@ -149,8 +149,9 @@ test('an answer of 5xx or of refused rights goes out as it is, is rolled back, a
       [status, 'mine', 'not now'],
     );
     assert.equal(await effects(key), 0);
-    assert.equal((await effectsDoor()(keyed({ key, body: key }))).status, 201);
-    assert.equal(await effects(key), 1);
+    // Also with another body: it may have been corrected.
+    assert.equal((await effectsDoor()(keyed({ key, body: `${key}, corrected` }))).status, 201);
+    assert.equal(await effects(`${key}, corrected`), 1);
   }
 });
 
@@ -164,7 +165,7 @@ test('what the handler throws is a 500 without details, and leaves the key free'
 });
 
 test('a 404 and an answer without a body are answers, and are replayed', async () => {
-  for (const status of [404, 204, 422]) {
+  for (const status of [404, 204, 409]) {
     const door = effectsDoor({
       handler: async (_, tx) => {
         await tx.query("INSERT INTO effects VALUES ('answers')");

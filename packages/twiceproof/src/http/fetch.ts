@@ -9,9 +9,10 @@ export interface FetchHandlerOptions extends DoorOptions<Request>, HandlerEdgeOp
   /** Keys belong to (principal, operation): the method and the route's template, or any name that stays. */
   operation: string;
   /**
-   * Writes through `tx` and nothing else. What it throws, and an answer of 5xx, 401, 403, 408, 425 or 429, rolls all of it
-   * back and leaves the key free; any other answer is stored with what was written, and replayed. It may be run
-   * again after a serialization failure, with nothing left of the run before.
+   * Writes through `tx` and nothing else. What it throws, and an answer of 5xx, 400, 401, 403, 408, 422, 425 or 429, rolls
+   * all of it back and leaves the key free; any other answer is stored with what was written, and replayed. So what the
+   * business refuses for good is a 409, say. It may be run again after a serialization failure, with nothing left of the
+   * run before.
    */
   handler(request: Request, tx: Tx): Promise<Response>;
   /** Defaults to 1,048,576. */
@@ -23,8 +24,8 @@ type Answered = Extract<Reply, { outcome: 'answered' }>;
 const defaultMaxBodyBytes = 1_048_576;
 const answerVersion = 1;
 const requestHashVersion = 1;
-/** They say that it was not the right moment or not the right caller, and nothing about the request. */
-const neverStored: ReadonlySet<number> = new Set([401, 403, 408, 425, 429]);
+/** Not the right moment, not the right caller, or no valid request: who corrects that may come again with the same key. */
+const neverStored: ReadonlySet<number> = new Set([400, 401, 403, 408, 422, 425, 429]);
 
 /** Any handler over Fetch's Request and Response, made idempotent. The function that it gives never rejects. */
 export function idempotentHandler(options: FetchHandlerOptions): (request: Request) => Promise<Response> {

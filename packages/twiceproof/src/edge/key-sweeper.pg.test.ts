@@ -6,6 +6,8 @@ import { migrate } from '../migrations/migrate.ts';
 import { transaction } from '../transaction.ts';
 import type { Answer, Intent } from '../idempotency/intent.ts';
 import { createKeyStore } from '../idempotency/statements.ts';
+import { removeExpired } from '../idempotency/remove-expired.ts';
+import type { Tx } from '../tx.ts';
 import { createKeySweeper } from './key-sweeper.ts';
 
 const { url } = await testDatabase();
@@ -97,16 +99,76 @@ test('a pass waits for no disk, and one that finds nothing old takes no transact
   const nextId = async (): Promise<unknown> =>
     (await pool.query('SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS id')).rows[0];
   const before = await nextId();
-  assert.equal(await sweeper.runOnce(), 'idle');
+  assert.equal(await createKeySweeper({ pool }).runOnce(), 'busy');
   assert.deepEqual(await nextId(), before);
   await pool.query('DROP TRIGGER at_commit ON twiceproof.idempotency_keys');
 });
+
+test('where all keys are young it does not look before the oldest comes to its end, and once a day at the least', async (t) => {
+  await pool.query('TRUNCATE twiceproof.idempotency_keys, twiceproof.answers');
+  t.mock.timers.enable({ apis: ['Date'], now: Date.now() });
+  const after = async (hours: number): Promise<void> => {
+    t.mock.timers.tick(hours * 3_600_000 + 5_001);
+    await pool.query("UPDATE twiceproof.idempotency_keys SET created_at = created_at - $1 * interval '1 hour'", [hours]);
+  };
+  await claimed(30_000, 400, 70);
+  await claimed(30_400, 100, 30);
+  const sweeper = createKeySweeper({ pool });
+  assert.equal(await sweepAll(sweeper), 2, 'one pass, and nothing is due');
+  await after(1.9);
+  assert.equal(await sweepAll(sweeper), 1, 'nothing is due');
+  await after(0.2);
+  assert.equal(await sweepAll(sweeper), 4, 'two full passes, one more, and nothing is due');
+  assert.equal(sweeper.removed(), 400);
+  await after(23);
+  assert.equal(await sweepAll(sweeper), 1);
+  await after(1);
+  assert.equal(await sweepAll(sweeper), 2);
+  await after(16);
+  await sweepAll(sweeper);
+  assert.equal(sweeper.removed(), 500);
+});
+
+test('a pass is planned without wading through answers that are gone and not vacuumed yet', async () => {
+  await pool.query('TRUNCATE twiceproof.idempotency_keys, twiceproof.answers');
+  await pool.query('ALTER TABLE twiceproof.answers SET (autovacuum_enabled = off)');
+  await claimed(50_000, 5_000, 100);
+  await claimed(60_000, 1_000, 1);
+  await pool.query('ANALYZE twiceproof.idempotency_keys, twiceproof.answers');
+  const client = await pool.connect();
+  try {
+    await blocksToPlan(client); // Fills the caches of the connection.
+    await sweepAll(createKeySweeper({ pool }));
+    const blocks = await blocksToPlan(client);
+    assert.ok(blocks < 20, `${blocks} blocks were looked at only to make a plan`);
+  } finally {
+    client.release();
+  }
+});
+
+/** How many blocks Postgres looks at before it carries out a pass that finds nothing. */
+async function blocksToPlan(client: pg.PoolClient): Promise<number> {
+  let blocks = 0;
+  const explaining: Tx = {
+    query: async (text, values) => {
+      const { rows } = await client.query<{ 'QUERY PLAN': [{ Planning: Record<string, number> }] }>(
+        `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${text}`,
+        values,
+      );
+      const [{ Planning: planning }] = rows[0]!['QUERY PLAN'];
+      blocks = planning['Shared Hit Blocks']! + planning['Shared Read Blocks']!;
+      return { rows: [], rowCount: 0 };
+    },
+  };
+  await removeExpired(explaining, { blocks: { from: 0, to: 64 }, retentionMs: 1e12, atMost: 1, schema: undefined });
+  return blocks;
+}
 
 test('an expired key can be claimed again, once, and a live one never, while the sweeper runs', async () => {
   await claimed(5_000, 300, 80);
   await claimed(6_000, 300, 1);
   const stop = new AbortController();
-  const sweeping = createKeySweeper({ pool, pauseMs: 1, idlePauseMs: 1 }).run(stop.signal);
+  const sweeping = createKeySweeper({ pool, pauseMs: 1, slackMs: 1 }).run(stop.signal);
   let won = 0;
   let liveWon = 0;
   const claimer = async (): Promise<void> => {
@@ -126,11 +188,10 @@ test('an expired key can be claimed again, once, and a live one never, while the
 
 test('over many turnovers the table does not grow', async () => {
   await pool.query('TRUNCATE twiceproof.idempotency_keys, twiceproof.answers');
-  const sweeper = createKeySweeper({ pool, keysInPass: 1_000 });
   const sizes: number[] = [];
   for (let turn = 0; turn < 8; turn += 1) {
     await claimed(10_000 + turn * 2_000, 2_000, 100);
-    await sweepAll(sweeper);
+    await sweepAll(createKeySweeper({ pool, keysInPass: 1_000 }));
     await pool.query('VACUUM twiceproof.idempotency_keys, twiceproof.answers');
     const { rows } = await pool.query<{ size: string }>(
       "SELECT pg_total_relation_size('twiceproof.idempotency_keys') AS size",
@@ -153,7 +214,7 @@ test('keys that expire together stand together, also after many turnovers', asyn
       [turn, keysInTurn],
     );
     const retentionMs = (100 - turn + turnsKept - 0.5) * 3_600_000;
-    await sweepAll(createKeySweeper({ pool, keysInPass: 1_000, retentionMs }));
+    await sweepAll(createKeySweeper({ pool, keysInPass: 1_000, blocksInPass: 2, retentionMs }));
     await pool.query('VACUUM twiceproof.idempotency_keys');
   }
   const { rows } = await pool.query<{ pages: number; all_pages: number }>(

@@ -16,43 +16,57 @@ export interface KeySweeperOptions {
   keysInPass?: number;
   /** How many blocks of the table one pass looks through. Defaults to 64 (about 4,000 keys). */
   blocksInPass?: number;
-  /** Pause between two passes, so that it never takes more than its share. Defaults to 20. */
+  /** Pause between two passes, so that it never takes more than its share. Defaults to 20; five times that where nothing was old. */
   pauseMs?: number;
-  /** Pause when the whole table was looked through and nothing was old. Defaults to 60,000. */
-  idlePauseMs?: number;
-  /** A pass that failed, because the database was away for example; the next one comes after `idlePauseMs`. */
+  /** A key may stay so long beyond its time: with that, those of one time go together. Defaults to 5,000. */
+  slackMs?: number;
+  /** A pass that failed, because the database was away for example; the next one comes after a minute. */
   onError?: (error: unknown) => void;
 }
 
-const defaults = { retentionMs: 72 * 3_600_000, keysInPass: 200, blocksInPass: 64, pauseMs: 20, idlePauseMs: 60_000 };
+const defaults = { retentionMs: 72 * 3_600_000, keysInPass: 200, blocksInPass: 64, pauseMs: 20, slackMs: 5_000 };
 /** On a wire that has fallen silent. */
 const passWithinMs = 60_000;
+const pauseAfterErrorMs = 60_000;
+/** Nothing is left unseen for longer, whatever has moved keys to other blocks: VACUUM FULL, a restore, a clock. */
+const seenEveryMs = 24 * 3_600_000;
 
 /**
  * Removes keys that are older than the retention, with their answers. It walks through the table block by block, so
- * that no index on the time is needed; such an index would cost every claim. The age is that of the database's clock,
- * which also gave the key its time, or of our own if that is behind.
+ * that no index on the time is needed; such an index would cost every claim. It remembers when the oldest key in each
+ * stretch of blocks comes to its end, and does not look there before: what is added there is younger. The age is that of
+ * the database's clock, which also gave the key its time, or of our own if that is behind.
  */
 export function createKeySweeper(options: KeySweeperOptions): Service & { removed: () => number } {
-  const { pool, retentionMs, keysInPass, blocksInPass, pauseMs, idlePauseMs } = withDefaults(defaults, options);
+  const { pool, retentionMs, keysInPass, blocksInPass, pauseMs, slackMs } = withDefaults(defaults, options);
   quotedSchema(options.schema); // A wrong name is known here, and not first in a pass.
-  let block = 0;
+  /** For each stretch of `blocksInPass` blocks, when to look at it: at once, where nobody has. */
+  const dueAt = [0];
+  let stretch = 0;
   let removed = 0;
-  let removedInRound = 0;
 
   async function runOnce(): Promise<PassResult> {
-    const blocks = { from: block, to: block + blocksInPass };
-    const { count, blocksInTable } = await removeFrom(blocks);
+    const due = nextDue();
+    if (due === undefined) return 'idle';
+    stretch = due;
+    const from = stretch * blocksInPass;
+    const { count, blocksInTable, oldestDueMs } = await removeFrom({ from, to: from + blocksInPass });
     removed += count;
-    removedInRound += count;
-    // There may be more of them in these blocks.
-    if (count >= keysInPass) return 'busy';
-    block += blocksInPass;
-    if (block < blocksInTable) return 'busy';
-    const foundAny = removedInRound > 0;
-    block = 0;
-    removedInRound = 0;
-    return foundAny ? 'busy' : 'idle';
+    // Where a pass was full there may be more.
+    if (count < keysInPass) dueAt[stretch] = Date.now() + Math.min(oldestDueMs, seenEveryMs) + slackMs;
+    const stretches = Math.max(1, Math.ceil(blocksInTable / blocksInPass));
+    while (dueAt.length < stretches) dueAt.push(0);
+    dueAt.length = stretches;
+    return 'busy';
+  }
+
+  /** From where we are, and round. */
+  function nextDue(): number | undefined {
+    const now = Date.now();
+    const isDue = (at: number): boolean => at <= now;
+    const ahead = dueAt.findIndex((at, n) => n >= stretch && isDue(at));
+    const found = ahead === -1 ? dueAt.findIndex(isDue) : ahead;
+    return found === -1 ? undefined : found;
   }
 
   /** A statement that is a transaction by itself: where nothing is old it costs no id, and nothing is written. */
@@ -70,12 +84,15 @@ export function createKeySweeper(options: KeySweeperOptions): Service & { remove
 
   async function run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      const result = await runOnce().catch((error: unknown) => {
-        options.onError?.(error);
-        return 'idle' as const;
-      });
-      const pause = (result === 'idle' ? idlePauseMs : pauseMs) * (0.5 + Math.random());
-      await delay(pause, undefined, { signal }).catch(() => {});
+      const before = removed;
+      const pause = await runOnce().then(
+        (result) => (result === 'idle' ? slackMs : pauseMs * (removed > before ? 1 : 5)),
+        (error: unknown) => {
+          options.onError?.(error);
+          return pauseAfterErrorMs;
+        },
+      );
+      await delay(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => {});
     }
   }
 

@@ -1,9 +1,9 @@
 TABLE answers
-  id bigint NOT NULL
-  response_code integer NOT NULL
-  response_headers json
-  response_body bytea
-  render_version smallint NOT NULL
+  id bigint NOT NULL STATISTICS 0
+  response_code integer NOT NULL STATISTICS 0
+  response_headers json STATISTICS 0
+  response_body bytea STATISTICS 0
+  render_version smallint NOT NULL STATISTICS 0
   answers_pkey PRIMARY KEY (id)
 CREATE UNIQUE INDEX answers_pkey ON :schema.answers USING btree (id)
 
@@ -44,18 +44,18 @@ TABLE held_settled
 CREATE UNIQUE INDEX held_settled_pkey ON :schema.held_settled USING btree (msg_id, consumer, content_hash)
 
 TABLE idempotency_keys
-  key_hash uuid NOT NULL
-  id bigint NOT NULL GENERATED ALWAYS AS IDENTITY
-  principal text NOT NULL
-  operation text NOT NULL
-  idem_key text NOT NULL
-  request_hash bytea NOT NULL
-  hash_version smallint NOT NULL
-  response_code integer
-  response_headers json
-  response_body bytea
-  render_version smallint
-  created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
+  key_hash uuid NOT NULL STATISTICS 0
+  id bigint NOT NULL GENERATED ALWAYS AS IDENTITY STATISTICS 0
+  principal text NOT NULL STATISTICS 0
+  operation text NOT NULL STATISTICS 0
+  idem_key text NOT NULL STATISTICS 0
+  request_hash bytea NOT NULL STATISTICS 0
+  hash_version smallint NOT NULL STATISTICS 0
+  response_code integer STATISTICS 0
+  response_headers json STATISTICS 0
+  response_body bytea STATISTICS 0
+  render_version smallint STATISTICS 0
+  created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp() STATISTICS 0
   idempotency_keys_pkey PRIMARY KEY (key_hash)
 CREATE UNIQUE INDEX idempotency_keys_pkey ON :schema.idempotency_keys USING btree (key_hash)
 

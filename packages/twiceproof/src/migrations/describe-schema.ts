@@ -18,7 +18,8 @@ WITH relations AS (
   SELECT a.attrelid, string_agg(concat('  ', a.attname, ' ', format_type(a.atttypid, a.atttypmod),
       CASE WHEN a.attnotnull THEN ' NOT NULL' END,
       CASE WHEN a.attidentity = 'a' THEN ' GENERATED ALWAYS AS IDENTITY' END,
-      ' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid)), E'\\n' ORDER BY a.attnum) AS text
+      ' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid),
+      CASE WHEN a.attstattarget >= 0 THEN ' STATISTICS ' || a.attstattarget END), E'\\n' ORDER BY a.attnum) AS text
   FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
   WHERE a.attnum > 0 AND NOT a.attisdropped GROUP BY a.attrelid
 ), rules AS (

@@ -64,6 +64,16 @@ test('first, then a duplicate; with other content altered; before the floor late
   );
 });
 
+test('no statistics are collected of a partition: ANALYZE of a large one would read much that is not in memory', async () => {
+  const { rows } = await pool.query(
+    `SELECT i.inhrelid::regclass AS partition, attname FROM pg_inherits i JOIN pg_attribute a ON a.attrelid = i.inhrelid
+     WHERE i.inhparent = 'twiceproof.inbox'::regclass AND a.attnum > 0 AND attstattarget IS DISTINCT FROM 0`,
+  );
+  assert.deepEqual(rows, []);
+  const { rowCount } = await pool.query("SELECT FROM pg_inherits WHERE inhparent = 'twiceproof.inbox'::regclass");
+  assert.ok(rowCount! > 0);
+});
+
 test('verdicts are at the index of their message, and an id that comes twice in one call is first once', async () => {
   const [a, b, c] = [uuidv7(now), uuidv7(now - hourMs), uuidv7(now - 2 * hourMs)];
   await accept('order', b, 2n);

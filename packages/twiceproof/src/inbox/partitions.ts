@@ -100,6 +100,9 @@ export async function addInboxPartition(
   const schema = quotedSchema(schemaName);
   const name = `${schema}."inbox_${fromMs}_${toMs}"`;
   await tx.query(`CREATE TABLE ${name} (LIKE ${schema}.inbox INCLUDING ALL)`);
+  // Asked by its key alone: see sql/0005_no_statistics_of_keys.sql.
+  const alter = ['msg_id', 'consumer', 'content_hash', 'processed_at'].map((each) => `ALTER ${each} SET STATISTICS 0`);
+  await tx.query(`ALTER TABLE ${name} ${alter.join(', ')}`);
   // It goes by the owner of the whole: another keeper, who is another member of that role, may have to drop it.
   await tx.query(
     `DO $$ DECLARE its name = (SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = '${schema}.inbox'::regclass);

@@ -2,7 +2,8 @@
  * `npm test`: the checks, then every test of the default tier on servers that are started and stopped
  * here. `npm run test:deep`: what takes longer. A file's name says what it needs and where it belongs:
  *   x.test.ts nothing · x.pg.test.ts Postgres · x.kafka.test.ts a cluster · x.chaos.test.ts servers of its
- *   own, which it kills · with `.deep` before `.test.ts`: the deep tier
+ *   own, which it kills · x.alone.test.ts servers of its own, and both cores · with `.deep` before `.test.ts`:
+ *   the deep tier
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, globSync, statSync } from 'node:fs';
@@ -78,14 +79,13 @@ function isDeep(file: string): boolean {
   return file.endsWith('.deep.test.ts');
 }
 
-function needs(file: string): 'nothing' | 'pg' | 'kafka' | 'chaos' {
-  const kind = /\.(pg|kafka|chaos)(?:\.deep)?\.test\.ts$/.exec(file)?.[1];
-  return (kind as 'pg' | 'kafka' | 'chaos' | undefined) ?? 'nothing';
+function needs(file: string): string {
+  return /\.(pg|kafka|chaos|alone)(?:\.deep)?\.test\.ts$/.exec(file)?.[1] ?? 'nothing';
 }
 
 /**
- * Two files at a time, which keep both cores busy between them; those that kill servers of their own one at a time, since
- * each has brokers of its own: timeouts that fire for want of CPU would tell nothing.
+ * Two files at a time, which keep both cores busy between them: most of a trial is waiting. Those that put the whole system
+ * under load run alone: timeouts that fire for want of CPU would tell nothing.
  */
 async function runOnServers(
   files: readonly string[],
@@ -126,6 +126,7 @@ async function runOnServers(
       await run.end();
     }
   }
-  results.push(...(await runFiles(of('chaos'), { ...options, concurrency: 1, env: base })));
+  results.push(...(await runFiles(of('chaos'), { ...options, concurrency: 2, env: base })));
+  results.push(...(await runFiles(of('alone'), { ...options, concurrency: 1, env: base })));
   return results;
 }

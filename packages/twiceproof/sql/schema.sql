@@ -60,10 +60,10 @@ TABLE idempotency_keys
 CREATE UNIQUE INDEX idempotency_keys_pkey ON :schema.idempotency_keys USING btree (key_hash)
 
 TABLE inbox PARTITION BY RANGE (msg_id)
-  msg_id uuid NOT NULL
-  consumer text NOT NULL
-  content_hash bigint NOT NULL
-  processed_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
+  msg_id uuid NOT NULL STATISTICS 0
+  consumer text NOT NULL STATISTICS 0
+  content_hash bigint NOT NULL STATISTICS 0
+  processed_at timestamp with time zone NOT NULL DEFAULT clock_timestamp() STATISTICS 0
   inbox_pkey PRIMARY KEY (msg_id, consumer)
 CREATE UNIQUE INDEX inbox_pkey ON ONLY :schema.inbox USING btree (msg_id, consumer)
 

@@ -2,7 +2,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { connectWithin } from '../answered.ts';
 import { isServerError, type Pool } from '../connection.ts';
 import { withDefaults } from '../defaults.ts';
-import { removeExpired } from '../idempotency/remove-expired.ts';
+import { TwiceproofError } from '../errors.ts';
+import { removeExpired, type Removed } from '../idempotency/remove-expired.ts';
 import { quotedSchema } from '../schema-name.ts';
 import type { PassResult, Service } from '../service.ts';
 
@@ -16,9 +17,9 @@ export interface KeySweeperOptions {
   keysInPass?: number;
   /** How many blocks of the table one pass looks through. Defaults to 64 (about 4,000 keys). */
   blocksInPass?: number;
-  /** Pause between two passes, so that it never takes more than its share. Defaults to 20; five times that where nothing was old. */
+  /** Pause between two passes, so that it never takes more than its share. Defaults to 20; where nothing was old, five times that. */
   pauseMs?: number;
-  /** A key may stay so long beyond its time: with that, those of one time go together. Defaults to 5,000. */
+  /** It waits so long beyond the end of a key, so that those of one time go together. Defaults to 5,000. */
   slackMs?: number;
   /** A pass that failed, because the database was away for example; the next one comes after a minute. */
   onError?: (error: unknown) => void;
@@ -28,7 +29,7 @@ const defaults = { retentionMs: 72 * 3_600_000, keysInPass: 200, blocksInPass: 6
 /** On a wire that has fallen silent. */
 const passWithinMs = 60_000;
 const pauseAfterErrorMs = 60_000;
-/** Nothing is left unseen for longer, whatever has moved keys to other blocks: VACUUM FULL, a restore, a clock. */
+/** Nothing is left unseen for longer, whatever has moved keys to other blocks or a clock to another time. */
 const seenEveryMs = 24 * 3_600_000;
 
 /**
@@ -39,34 +40,45 @@ const seenEveryMs = 24 * 3_600_000;
  */
 export function createKeySweeper(options: KeySweeperOptions): Service & { removed: () => number } {
   const { pool, retentionMs, keysInPass, blocksInPass, pauseMs, slackMs } = withDefaults(defaults, options);
+  for (const [name, value] of Object.entries({ keysInPass, blocksInPass })) {
+    if (Number.isInteger(value) && value > 0) continue;
+    throw new TwiceproofError('TP_OPTION', `${name} is a whole number above 0, not ${value}`);
+  }
   quotedSchema(options.schema); // A wrong name is known here, and not first in a pass.
-  /** For each stretch of `blocksInPass` blocks, when to look at it: at once, where nobody has. */
-  const dueAt = [0];
-  let stretch = 0;
+  /** For each stretch of `blocksInPass` blocks, when to look at it again. Those behind its end were not seen yet. */
+  const dueAt: number[] = [];
+  let stretches = 1;
   let removed = 0;
 
   async function runOnce(): Promise<PassResult> {
-    const due = nextDue();
-    if (due === undefined) return 'idle';
-    stretch = due;
+    const stretch = nextStretch();
+    if (stretch === undefined) return 'idle';
     const from = stretch * blocksInPass;
-    const { count, blocksInTable, oldestDueMs } = await removeFrom({ from, to: from + blocksInPass });
-    removed += count;
-    // Where a pass was full there may be more.
-    if (count < keysInPass) dueAt[stretch] = Date.now() + Math.min(oldestDueMs, seenEveryMs) + slackMs;
-    const stretches = Math.max(1, Math.ceil(blocksInTable / blocksInPass));
-    while (dueAt.length < stretches) dueAt.push(0);
-    dueAt.length = stretches;
+    const seen = await removeFrom({ from, to: from + blocksInPass });
+    removed += seen.removed;
+    // Not where the table has become shorter meanwhile: that would leave a gap.
+    if (stretch <= dueAt.length) dueAt[stretch] = Date.now() + pauseFor(seen);
+    stretches = Math.max(1, Math.ceil(seen.blocksInTable / blocksInPass));
+    dueAt.length = Math.min(dueAt.length, stretches);
     return 'busy';
   }
 
-  /** From where we are, and round. */
-  function nextDue(): number | undefined {
+  function pauseFor({ found, removed: gone, oldestDueMs }: Removed): number {
+    if (found < keysInPass && gone === found) return Math.min(oldestDueMs, seenEveryMs) + slackMs;
+    // There are more; if another one is removing them, it is left to do so.
+    return gone > 0 ? 0 : slackMs;
+  }
+
+  /** The one that is longest due; else the next one that was not seen yet. */
+  function nextStretch(): number | undefined {
     const now = Date.now();
-    const isDue = (at: number): boolean => at <= now;
-    const ahead = dueAt.findIndex((at, n) => n >= stretch && isDue(at));
-    const found = ahead === -1 ? dueAt.findIndex(isDue) : ahead;
-    return found === -1 ? undefined : found;
+    let first: number | undefined;
+    for (const [n, at] of dueAt.entries()) {
+      // One that is due too far in the future was looked at while the clock was ahead.
+      const isDue = at <= now || at > now + seenEveryMs + slackMs;
+      if (isDue && (first === undefined || at < dueAt[first]!)) first = n;
+    }
+    return first ?? (dueAt.length < stretches ? dueAt.length : undefined);
   }
 
   /** A statement that is a transaction by itself: where nothing is old it costs no id, and nothing is written. */
@@ -86,7 +98,7 @@ export function createKeySweeper(options: KeySweeperOptions): Service & { remove
     while (!signal.aborted) {
       const before = removed;
       const pause = await runOnce().then(
-        (result) => (result === 'idle' ? slackMs : pauseMs * (removed > before ? 1 : 5)),
+        (result) => (result === 'idle' ? Math.max(slackMs, pauseMs) : pauseMs * (isFinding(before) ? 1 : 5)),
         (error: unknown) => {
           options.onError?.(error);
           return pauseAfterErrorMs;
@@ -94,6 +106,11 @@ export function createKeySweeper(options: KeySweeperOptions): Service & { remove
       );
       await delay(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => {});
     }
+  }
+
+  /** Whoever has not found the first one yet is in a hurry too. */
+  function isFinding(before: number): boolean {
+    return removed > before || removed === 0;
   }
 
   return { runOnce, run, removed: () => removed };

@@ -2,7 +2,9 @@ import { quotedSchema } from '../schema-name.ts';
 import type { Tx } from '../tx.ts';
 
 export interface Removed {
-  count: number;
+  /** Old ones that are there, up to `atMost`; somebody else may be removing them. */
+  found: number;
+  removed: number;
   blocksInTable: number;
   /** When the oldest key that is left in these blocks comes to its end, in so many milliseconds. One that comes later lives longer. */
   oldestDueMs: number;
@@ -32,9 +34,10 @@ export async function removeExpired(
     atMost,
     Date.now(),
   ]);
-  const [{ removed, blocks_in_table, oldest_due_ms } = {}] = rows;
+  const [{ found, removed, blocks_in_table, oldest_due_ms } = {}] = rows;
   return {
-    count: Number(removed),
+    found: Number(found),
+    removed: Number(removed),
     blocksInTable: Number(blocks_in_table),
     oldestDueMs: Number(oldest_due_ms ?? retentionMs),
   };
@@ -46,20 +49,20 @@ export async function removeExpired(
  */
 function statement(schema: string): string {
   const kept = "least(now(), to_timestamp($5::float8 / 1000)) - $3 * interval '1 millisecond'";
-  return `WITH gone AS (
-      DELETE FROM ${schema}.idempotency_keys WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM ${schema}.idempotency_keys
-        WHERE ctid >= $1::tid AND ctid < $2::tid AND created_at < ${kept}
-        LIMIT $4))
-      RETURNING id
+  const inBlocks = 'ctid >= $1::tid AND ctid < $2::tid';
+  return `WITH old AS MATERIALIZED (
+      SELECT ctid FROM ${schema}.idempotency_keys WHERE ${inBlocks} AND created_at < ${kept} LIMIT $4
+    ), gone AS (
+      DELETE FROM ${schema}.idempotency_keys WHERE ctid = ANY (ARRAY(SELECT ctid FROM old)) RETURNING id
     ), answers AS (
       DELETE FROM ${schema}.answers WHERE id = ANY (ARRAY(SELECT id FROM gone))
     )
-    SELECT (SELECT count(*) FROM gone)::int AS removed,
+    SELECT (SELECT count(*) FROM old)::int AS found,
+           (SELECT count(*) FROM gone)::int AS removed,
            (pg_relation_size('${schema}.idempotency_keys') / current_setting('block_size')::int)::int AS blocks_in_table,
-           CASE WHEN (SELECT count(*) FROM gone) < $4 THEN (
+           CASE WHEN (SELECT count(*) FROM old) < $4 THEN (
              SELECT extract(epoch FROM min(created_at) - (${kept})) * 1000 FROM ${schema}.idempotency_keys
-             WHERE ctid >= $1::tid AND ctid < $2::tid AND created_at >= ${kept})
+             WHERE ${inBlocks} AND created_at >= ${kept})
            ELSE 0 END AS oldest_due_ms,
            set_config('synchronous_commit', 'off', true)`;
 }

@@ -56,8 +56,7 @@ export function createKeySweeper(options: KeySweeperOptions): Service & { remove
     const from = stretch * blocksInPass;
     const seen = await removeFrom({ from, to: from + blocksInPass });
     removed += seen.removed;
-    // Not where the table has become shorter meanwhile: that would leave a gap.
-    if (stretch <= dueAt.length) dueAt[stretch] = Date.now() + pauseFor(seen);
+    dueAt[stretch] = Date.now() + pauseFor(seen);
     stretches = Math.max(1, Math.ceil(seen.blocksInTable / blocksInPass));
     dueAt.length = Math.min(dueAt.length, stretches);
     return 'busy';

@@ -1,5 +1,5 @@
 import { connectQuietly, type Pool, type PoolClient } from './connection.ts';
-import { deferred } from './deferred.ts';
+import { within } from './within.ts';
 
 /**
  * A connection that comes within `ms`, and whose statements are answered within that, or fail. On a wire that has fallen
@@ -7,7 +7,7 @@ import { deferred } from './deferred.ts';
  */
 export async function connectWithin(pool: Pool, ms: number): Promise<PoolClient> {
   const connecting = connectQuietly(pool);
-  const client = await within(ms, connecting).catch((error: unknown) => {
+  const client = await answerWithin(ms, connecting).catch((error: unknown) => {
     connecting.then(
       (late) => late.release(),
       () => {},
@@ -24,7 +24,7 @@ export function answeredWithin(pool: Pool, ms: number): Pool {
 /** For as long as it is lent: then it is as it was. */
 function watched(client: PoolClient, ms: number): PoolClient {
   const { query, release } = client;
-  client.query = async (...args) => within(ms, query.apply(client, args));
+  client.query = async (...args) => answerWithin(ms, query.apply(client, args));
   client.release = (destroy) => {
     client.query = query;
     client.release = release;
@@ -38,12 +38,6 @@ class Silence extends Error {
   readonly code = 'ETIMEDOUT';
 }
 
-async function within<T>(ms: number, answer: Promise<T>): Promise<T> {
-  const { promise: silence, reject } = deferred<never>();
-  const timer = setTimeout(() => reject(new Silence(`the database has not answered within ${ms} ms`)), ms);
-  try {
-    return await Promise.race([answer, silence]);
-  } finally {
-    clearTimeout(timer);
-  }
+async function answerWithin<T>(ms: number, answer: Promise<T>): Promise<T> {
+  return within(ms, answer, () => new Silence(`the database has not answered within ${ms} ms`));
 }

@@ -7,6 +7,7 @@ import { relayTimes, type RelayTimes } from '../relay-times.ts';
 import type { PassResult, Service } from '../service.ts';
 import type { Source, SourceBatch, SourcedMessage } from '../source.ts';
 import type { OutgoingRecord, PublishOutcome, Transport } from '../transport.ts';
+import { within } from '../within.ts';
 import { decide, type Decided } from './decide.ts';
 import { prepare, withPublished } from './prepare.ts';
 
@@ -110,19 +111,18 @@ export function createRelay(options: RelayOptions): Service & { close(): Promise
   /** A transport bounds its attempts by itself. One that does not is left alone with what it has, and replaced. */
   async function publishInTime(records: readonly OutgoingRecord[]): Promise<PublishOutcome[]> {
     if (records.length === 0) return [];
-    const timer = new AbortController();
-    const late = delay(publishDeadlineMs, 'late' as const, { signal: timer.signal });
-    late.catch(() => {});
     const current = publisher;
+    let late: TwiceproofError | undefined;
+    const outOfTime = (): Error =>
+      (late = new TwiceproofError('TP_DEADLINE', `the transport did not answer in ${publishDeadlineMs} ms`));
     try {
-      const outcomes = await Promise.race([current.publish(records), late]);
-      if (outcomes !== 'late') return outcomes;
+      return await within(publishDeadlineMs, current.publish(records), outOfTime);
+    } catch (error) {
+      if (!late || error !== late) throw error;
       if (current === publisher) publisher = transport.publisher();
       current.close().catch(() => {});
-      const error = new TwiceproofError('TP_DEADLINE', `the transport did not answer in ${publishDeadlineMs} ms`);
-      return records.map(() => ({ outcome: 'unknown', error }));
-    } finally {
-      timer.abort();
+      const outcome: PublishOutcome = { outcome: 'unknown', error: late };
+      return records.map(() => outcome);
     }
   }
 

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Consumer } from '@platformatic/kafka';
 import { TwiceproofError } from '../errors.ts';
 import type { AssignedLane, Lane, SubscribeOptions } from '../transport.ts';
-import { within } from './kafka-client.ts';
+import { doneWithin } from './kafka-client.ts';
 import { toTwiceproofError } from './kafka-errors.ts';
 import type { FetchedLane } from './kafka-fetcher.ts';
 import { createLane, startOf, type Receiver } from './lanes.ts';
@@ -112,7 +112,7 @@ async function describeLanes(worker: Consumer, lanes: readonly Lane[]) {
     worker.listOffsets({ topics, partitions, timestamp: -2n }),
     worker.listOffsets({ topics, partitions, timestamp: -1n }),
   ]);
-  const [metadata, committed, earliest, end] = await within(askWithinMs, 'asking for positions', questions);
+  const [metadata, committed, earliest, end] = await doneWithin(askWithinMs, 'asking for positions', questions);
   return lanes.map(({ topic, partition }) => {
     const { id: topicId, partitionsCount: topicPartitions } = metadata.topics.get(topic)!;
     const settled = committed.get(topic)?.[partition];
@@ -130,7 +130,7 @@ async function describeLanes(worker: Consumer, lanes: readonly Lane[]) {
 
 async function endOf(worker: Consumer, { topic, partition }: Lane): Promise<bigint> {
   const question = worker.listOffsets({ topics: [topic], partitions: { [topic]: [partition] }, timestamp: -1n });
-  return (await within(askWithinMs, 'asking for the end', question)).get(topic)![partition]!;
+  return (await doneWithin(askWithinMs, 'asking for the end', question)).get(topic)![partition]!;
 }
 
 async function calling<T>(callback: () => Promise<T>): Promise<T> {

@@ -1,6 +1,6 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import type { BaseOptions } from '@platformatic/kafka';
 import { TwiceproofError } from '../errors.ts';
+import { within } from '../within.ts';
 
 export interface KafkaTransportOptions {
   /** `host:port`, separated by commas, or as a list. */
@@ -69,17 +69,8 @@ export interface Closable {
   close(force?: boolean): Promise<void>;
 }
 
-/** The promise's result, or `TP_DEADLINE` after that time; a late failure is nobody's. */
-export async function within<T>(ms: number, what: string, promise: Promise<T>): Promise<T> {
-  const timeout = new AbortController();
-  const late = delay(Math.max(ms, 0), undefined, { signal: timeout.signal }).then(() => {
-    throw new TwiceproofError('TP_DEADLINE', `${what} took longer than ${Math.round(ms)} ms`);
-  });
-  late.catch(() => {});
-  promise.catch(() => {});
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    timeout.abort();
-  }
+/** The promise's result, or `TP_DEADLINE` after that time. */
+export async function doneWithin<T>(ms: number, what: string, promise: Promise<T>): Promise<T> {
+  const late = (): Error => new TwiceproofError('TP_DEADLINE', `${what} took longer than ${Math.round(ms)} ms`);
+  return within(ms, promise, late);
 }

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { TwiceproofError } from '../errors.ts';
 import { point } from '../points.ts';
 import type { Position } from '../transport.ts';
-import { within } from './kafka-client.ts';
+import { doneWithin } from './kafka-client.ts';
 import { isFenced, toTwiceproofError } from './kafka-errors.ts';
 import { isRevoked, type LaneState } from './lanes.ts';
 
@@ -69,7 +69,11 @@ export function createCommits({ everyMs, commit, lost, failed }: CommitsOptions)
       if (ours.length === 0) return new Set();
       try {
         const sent = commit(ours.map(([{ lane }, offset]) => ({ ...lane, offset })));
-        await within(deadline - performance.now(), 'committing', Promise.all([sent, point('transport:offsets-sent')]));
+        await doneWithin(
+          deadline - performance.now(),
+          'committing',
+          Promise.all([sent, point('transport:offsets-sent')]),
+        );
         return new Set(ours.map(([lane]) => lane));
       } catch (error) {
         const isLate = performance.now() + retryMs >= deadline || error instanceof TwiceproofError;

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { ConnectionPool, Consumer } from '@platformatic/kafka';
 import type { TwiceproofError } from '../errors.ts';
 import type { Delivery, Position } from '../transport.ts';
-import { within } from './kafka-client.ts';
+import { doneWithin } from './kafka-client.ts';
 import { toTwiceproofError } from './kafka-errors.ts';
 import { bufferDelivery, isRevoked, positionLost, type LaneState } from './lanes.ts';
 
@@ -120,7 +120,7 @@ async function leaders(
 ): Promise<(lane: FetchedLane) => number> {
   const topics = [...new Set(lanes.map(({ lane }) => lane.topic))];
   // Each retry asks another broker.
-  const metadata = await within(answerWithinMs, 'metadata', client.metadata({ topics, retries: 3 }));
+  const metadata = await doneWithin(answerWithinMs, 'metadata', client.metadata({ topics, retries: 3 }));
   for (const { lane, topicId, topicPartitions } of lanes) {
     const topic = metadata.topics.get(lane.topic);
     if (topic?.id !== topicId || topic.partitionsCount !== topicPartitions) hooks.onTopicChanged(lane.topic);
@@ -147,7 +147,7 @@ function fetchOnce(
     })),
   }));
   const answer = client.fetch({ node, topics, connectionPool, maxWaitTime, minBytes: 1, maxBytes: fetchBytes });
-  return within(answerWithinMs, 'fetching', answer);
+  return doneWithin(answerWithinMs, 'fetching', answer);
 }
 
 function responseOf(error: unknown): FetchResponse | undefined {

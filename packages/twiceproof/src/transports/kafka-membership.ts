@@ -2,7 +2,7 @@ import { ConnectionPool, Consumer, type ConsumerOptions } from '@platformatic/ka
 import { TwiceproofError } from '../errors.ts';
 import type { SubscribeOptions } from '../transport.ts';
 import { createAssignment } from './kafka-assignment.ts';
-import { discard, within, type ClientFactory } from './kafka-client.ts';
+import { discard, doneWithin, type ClientFactory } from './kafka-client.ts';
 import { createCommits } from './kafka-commits.ts';
 import { toTwiceproofError } from './kafka-errors.ts';
 import { createFetcher, type FetchedLane } from './kafka-fetcher.ts';
@@ -89,7 +89,7 @@ export async function joinGroup(
   }
 
   try {
-    await within(joinWithinMs, `joining group ${options.group}`, Promise.race([over.promise, becomeReady()]));
+    await doneWithin(joinWithinMs, `joining group ${options.group}`, Promise.race([over.promise, becomeReady()]));
     if (reasonForEnd) throw reasonForEnd;
   } catch (error) {
     abandon();
@@ -104,10 +104,10 @@ export async function joinGroup(
     kick: fetcher.kick,
     settled: commits.add,
     async leave() {
-      await within(leaveWithinMs, 'committing', commits.flush()).catch(() => {});
+      await doneWithin(leaveWithinMs, 'committing', commits.flush()).catch(() => {});
       assignment.revoke();
       await assignment.settled();
-      await within(leaveWithinMs, 'leaving', Promise.resolve(member.leaveGroup(true))).catch(() => {});
+      await doneWithin(leaveWithinMs, 'leaving', Promise.resolve(member.leaveGroup(true))).catch(() => {});
       abandon();
     },
     abandon,

@@ -1,8 +1,9 @@
 import { Producer, ProduceAcks, type MessageToProduce, type ProducerOptions } from '@platformatic/kafka';
 import { TwiceproofError } from '../errors.ts';
 import type { OutgoingRecord, Publisher, PublishOutcome } from '../transport.ts';
-import { discard, within, type ClientFactory } from './kafka-client.ts';
+import { discard, doneWithin, type ClientFactory } from './kafka-client.ts';
 import { toTwiceproofError } from './kafka-errors.ts';
+import { sendEncoded, type EncodedMessage } from './kafka-batch.ts';
 import { readResults, type LaneResult } from './kafka-results.ts';
 import { partitionFor } from './partitioner.ts';
 import { encodeRecord, keyId, tooLarge, type EncodedRecord } from './record.ts';
@@ -71,7 +72,7 @@ export function createPublisher(clients: ClientFactory, options: PublisherOption
   async function close(): Promise<void> {
     closed = true;
     idle.splice(0).forEach(discard);
-    await within(closeWaitMs, 'publishing before close', Promise.allSettled(busy.values())).catch(() => {});
+    await doneWithin(closeWaitMs, 'publishing before close', Promise.allSettled(busy.values())).catch(() => {});
     [...busy.keys()].forEach(discard);
   }
 
@@ -90,6 +91,7 @@ function createProducer(clients: ClientFactory): Producer {
   const producer = new Producer(settings);
   // An 'error' event without a listener ends the process; every failure also comes back from its call.
   producer.on('error', () => {});
+  sendEncoded(producer);
   return producer;
 }
 
@@ -164,7 +166,7 @@ async function queueByPartition(
 }
 
 async function partitionsOf(producer: Producer, topic: string, waitMs: number): Promise<number> {
-  const metadata = await within(waitMs, 'metadata', producer.metadata({ topics: [topic], retries: 2 }));
+  const metadata = await doneWithin(waitMs, 'metadata', producer.metadata({ topics: [topic], retries: 2 }));
   return metadata.topics.get(topic)!.partitionsCount;
 }
 
@@ -191,12 +193,16 @@ async function send(
   leftMs: number,
 ): Promise<LaneResult[]> {
   const messages = chunks.flatMap(({ queue: { topic, partition }, chunk }) =>
-    chunk.map(({ record: { key, value, headers } }): MessageToProduce => ({ topic, partition, key, value, headers })),
+    chunk.map(({ record }): EncodedMessage => ({ topic, partition, value: record })),
   );
   const lanes = chunks.map(({ queue }) => queue);
   try {
-    const sent = producer.send({ messages, acks: ProduceAcks.ALL, autocreateTopics: false });
-    const { offsets = [] } = await within(leftMs, 'publishing', sent);
+    const sent = producer.send({
+      messages: messages as unknown as MessageToProduce[],
+      acks: ProduceAcks.ALL,
+      autocreateTopics: false,
+    });
+    const { offsets = [] } = await doneWithin(leftMs, 'publishing', sent);
     return readResults(lanes, undefined, offsets);
   } catch (error) {
     return readResults(lanes, error, []);

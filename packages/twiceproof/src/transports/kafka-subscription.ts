@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Delivery, SubscribeOptions, Subscription } from '../transport.ts';
-import { within, type ClientFactory } from './kafka-client.ts';
+import { doneWithin, type ClientFactory } from './kafka-client.ts';
 import { toTwiceproofError } from './kafka-errors.ts';
 import { joinGroup, type Membership } from './kafka-membership.ts';
 import { createReceiver, isRevoked, settleInLane, type LaneState } from './lanes.ts';
@@ -65,7 +65,9 @@ export async function subscribe(clients: ClientFactory, options: SubscribeOption
     receiver.close();
     const last = membership;
     membership = undefined;
-    await within(closeWaitMs, 'leaving the group', Promise.all([last?.leave(), living])).catch(() => last?.abandon());
+    await doneWithin(closeWaitMs, 'leaving the group', Promise.all([last?.leave(), living])).catch(() =>
+      last?.abandon(),
+    );
   }
 
   return {

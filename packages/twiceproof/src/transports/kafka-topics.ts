@@ -1,7 +1,7 @@
 import { Admin, ConfigResourceTypes } from '@platformatic/kafka';
 import { TwiceproofError } from '../errors.ts';
 import type { BrokerTimes, TopicNeeds, TopicProblem } from '../transport.ts';
-import { discard, within, type ClientFactory } from './kafka-client.ts';
+import { discard, doneWithin, type ClientFactory } from './kafka-client.ts';
 import { saysUnknownTopic, toTwiceproofError } from './kafka-errors.ts';
 
 const askWithinMs = 10_000;
@@ -71,7 +71,7 @@ async function ask<T>(clients: ClientFactory, question: (admin: Admin) => Promis
   // An 'error' event without a listener ends the process; every failure also comes back from its call.
   admin.on('error', () => {});
   try {
-    return await within(askWithinMs, 'asking for the topics', question(admin));
+    return await doneWithin(askWithinMs, 'asking for the topics', question(admin));
   } catch (error) {
     throw toTwiceproofError(error, 'asking for the topics');
   } finally {

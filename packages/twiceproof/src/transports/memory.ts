@@ -26,7 +26,7 @@ import {
   type Receiver,
 } from './lanes.ts';
 import { partitionFor } from './partitioner.ts';
-import { encodeRecord, keyId, type EncodedRecord } from './record.ts';
+import { encodeRecord, keyId } from './record.ts';
 
 /** Kafka's default for `max.message.bytes`. */
 const defaultMaxMessageBytes = 1_048_588;
@@ -34,10 +34,12 @@ const defaultMaxMessageBytes = 1_048_588;
 const bufferedRecords = 500;
 const assignmentRetryMs = 100;
 
+type Kept = Pick<Delivery, 'value' | 'headers'> & { key: Uint8Array };
+
 interface Topic {
   id: string;
   maxMessageBytes: number;
-  partitions: EncodedRecord[][];
+  partitions: Kept[][];
 }
 
 interface Group {
@@ -147,7 +149,8 @@ function append(topics: Map<string, Topic>, blocked: Set<string>, record: Outgoi
   const partition = partitionFor(encoded.key, topic.partitions.length);
   const log = topic.partitions[partition]!;
   // A copy, because the caller may use its buffer again once it has its answer.
-  log.push({ ...encoded, value: Buffer.from(record.value) });
+  const headers = Object.entries(record.headers ?? {}).map(([name, text]) => [name, Buffer.from(text)] as const);
+  log.push({ key: encoded.key, value: Buffer.from(record.value), headers });
   return { outcome: 'acknowledged', position: { topic: record.topic, partition, offset: BigInt(log.length - 1) } };
 }
 
@@ -173,12 +176,12 @@ function refill(topics: Map<string, Topic>, state: LaneState): void {
   }
 }
 
-function toDelivery(state: LaneState, { key, value, headers }: EncodedRecord): Delivery & { position: Position } {
+function toDelivery(state: LaneState, { key, value, headers }: Kept): Delivery & { position: Position } {
   return {
     lane: state.lane,
     key,
     value,
-    headers: [...headers].map(([name, bytes]) => [name.toString(), bytes] as const),
+    headers,
     position: { ...state.lane, offset: state.next },
   };
 }

@@ -1,11 +1,13 @@
 import { TwiceproofError } from '../errors.ts';
 import type { OutgoingRecord } from '../transport.ts';
+import { varintBytes, writeVarint } from './varint.ts';
 
-/** A record as bytes, ready for the wire. */
+/** A record as bytes. */
 export interface EncodedRecord {
   key: Buffer;
   value: Buffer;
-  headers: Map<Buffer, Buffer>;
+  /** Each as it stands on the wire, with its lengths. */
+  headers: Buffer[];
   /** At most this many bytes on the wire, as the only record of its batch. */
   bytes: number;
 }
@@ -13,7 +15,6 @@ export interface EncodedRecord {
 /** What a Kafka batch and a record in it cost besides their contents, with every varint at its longest. */
 const batchOverhead = 61;
 const recordOverhead = 1 + 10 + 5 + 5 + 5 + 5 + 5;
-const headerOverhead = 5 + 5;
 
 /** Encodes a record, or says why that record can never be published. */
 export function encodeRecord(record: OutgoingRecord, maxRecordBytes: number): EncodedRecord | TwiceproofError {
@@ -21,14 +22,14 @@ export function encodeRecord(record: OutgoingRecord, maxRecordBytes: number): En
   if (!(record.value instanceof Uint8Array)) return invalid('value', 'is not a Uint8Array');
   const key = Buffer.from(record.key);
   const value = Buffer.isBuffer(record.value) ? record.value : viewOf(record.value);
-  const headers = new Map<Buffer, Buffer>();
+  const headers: Buffer[] = [];
   let bytes = batchOverhead + recordOverhead + key.length + value.length;
   const texts = record.headers ?? {};
   for (const name of Object.keys(texts)) {
     const header = encodeHeader(name, texts[name]);
     if (!header) return invalid(`headers[${JSON.stringify(name)}]`, 'is not well-formed text');
-    headers.set(header.name, header.value);
-    bytes += headerOverhead + header.name.length + header.value.length;
+    headers.push(header);
+    bytes += header.length;
   }
   if (bytes > maxRecordBytes) return tooLarge(bytes, maxRecordBytes);
   return { key, value, headers, bytes };
@@ -38,23 +39,28 @@ function viewOf(bytes: Uint8Array): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-interface EncodedHeader {
-  name: Buffer;
-  text: string;
-  value: Buffer;
-}
-
 /** By name: as it was encoded last. Few names are used, and most have the same value in many records. */
-const lastHeaders = new Map<string, EncodedHeader>();
+const lastHeaders = new Map<string, { text: string; bytes: Buffer }>();
 const maxLastHeaders = 100;
 
-function encodeHeader(name: string, text: unknown): EncodedHeader | undefined {
+function encodeHeader(name: string, text: unknown): Buffer | undefined {
   const last = lastHeaders.get(name);
-  if (last && last.text === text) return last;
+  if (last && last.text === text) return last.bytes;
   if (typeof text !== 'string' || !text.isWellFormed() || !(last || name.isWellFormed())) return undefined;
-  const header = { name: last?.name ?? Buffer.from(name), text, value: Buffer.from(text) };
-  if (last || lastHeaders.size < maxLastHeaders) lastHeaders.set(name, header);
-  return header;
+  const bytes = headerBytes(name, text);
+  if (last) Object.assign(last, { text, bytes });
+  else if (lastHeaders.size < maxLastHeaders) lastHeaders.set(name, { text, bytes });
+  return bytes;
+}
+
+function headerBytes(name: string, text: string): Buffer {
+  const nameLength = Buffer.byteLength(name);
+  const textLength = Buffer.byteLength(text);
+  const bytes = Buffer.allocUnsafe(varintBytes(nameLength) + nameLength + varintBytes(textLength) + textLength);
+  const at = writeVarint(bytes, 0, nameLength);
+  bytes.write(name, at);
+  bytes.write(text, writeVarint(bytes, at + nameLength, textLength));
+  return bytes;
 }
 
 export function tooLarge(bytes: number, limit: number | 'the broker'): TwiceproofError {

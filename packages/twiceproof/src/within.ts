@@ -1,0 +1,15 @@
+import { deferred } from './deferred.ts';
+
+/**
+ * The promise's result, or a failure of our own after that time; what comes of it later is nobody's. Without an abort
+ * signal: one that ends a wait makes an error with its stack each time, and most waits are ended.
+ */
+export async function within<T>(ms: number, promise: Promise<T>, late: () => Error): Promise<T> {
+  const lateness = deferred<never>();
+  const timer = setTimeout(() => lateness.reject(late()), Math.max(ms, 0));
+  try {
+    return await Promise.race([promise, lateness.promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -36,6 +36,10 @@ export const errorTable = {
     retryable: true,
     todo: 'Nothing: the lane has moved to another member of the group, where its unsettled records come again.',
   },
+  TP_STOOD_STILL: {
+    retryable: true,
+    todo: 'Split up long computations in handlers, or give the process more of the machine: a member of a group that stands still for its session loses its lanes, and all members stop for a moment.',
+  },
   TP_ASSIGNMENT_FAILED: {
     retryable: true,
     todo: 'onAssigned or onRevoked threw (the cause says what). The lanes wait and the callback is tried again.',

@@ -1,5 +1,6 @@
 import { ConnectionPool, Consumer, type ConsumerOptions } from '@platformatic/kafka';
 import { TwiceproofError } from '../errors.ts';
+import { watchStandstill } from '../standstill.ts';
 import type { SubscribeOptions } from '../transport.ts';
 import { createAssignment } from './kafka-assignment.ts';
 import { discard, doneWithin, type ClientFactory } from './kafka-client.ts';
@@ -60,6 +61,11 @@ export async function joinGroup(
     failed: end,
   });
 
+  // Whoever loses his lanes so hears of it as any other rebalance, which says nothing of the cause.
+  const endWatch = watchStandstill(groupTimes.sessionTimeout / 2, (ms) =>
+    options.onTrouble?.(new TwiceproofError('TP_STOOD_STILL', `this process stood still for ${Math.round(ms)} ms`)),
+  );
+
   function end(reason: TwiceproofError): void {
     reasonForEnd ??= reason;
     assignment.revoke();
@@ -69,6 +75,7 @@ export async function joinGroup(
   function abandon(): void {
     end(new TwiceproofError('TP_CLOSED', 'the subscription was closed'));
     fetcher.stop();
+    endWatch();
     [member, worker, { connections: fetchConnections, close: () => fetchConnections.close() }].forEach(discard);
   }
 

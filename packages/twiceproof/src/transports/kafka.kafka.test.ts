@@ -2,8 +2,10 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { testKafka } from '@twiceproof/infra/testing';
 import { testTransport } from '../conformance/transport.ts';
+import type { TwiceproofError } from '../errors.ts';
 import type { AssignedLane, Transport } from '../transport.ts';
 import { kafkaTransport, type KafkaTransportOptions } from './kafka.ts';
 
@@ -102,6 +104,22 @@ test('a member that stood still for longer than its session cannot settle, nor s
       },
     });
     assert.equal(committed, 3n);
+  });
+});
+
+test('a member that computes for so long that its session is in danger is told so, and goes on', async () => {
+  const topic = await kafka.createTopic('busy');
+  await withTransport({}, async (transport) => {
+    const troubles: string[] = [];
+    const group = kafka.group('busy');
+    const onTrouble = ({ code }: TwiceproofError): number => troubles.push(code);
+    const subscription = await transport.subscribe({ group, topics: [topic], onTrouble });
+    await delay(1_000);
+    for (const until = performance.now() + 4_500; performance.now() < until;);
+    await transport.publisher().publish([{ topic, key: 'k', value: Buffer.from('v') }]);
+    const batch = await subscription.receive({ maxRecords: 1, waitMs: 20_000 });
+    assert.equal(batch?.deliveries.length, 1);
+    assert.deepEqual(troubles, ['TP_STOOD_STILL']);
   });
 });
 

@@ -34,7 +34,10 @@ test('what the handler threw is halved until its message stands alone, and then 
   for (const cause of [new Error('no'), withCode('23505'), withCode('ENOENT'), undefined, null, 'text', retryable]) {
     assert.equal(decide(new HandlerError(cause, false), { messages: 2, failures: 1, attempts: 5 }), 'halve');
   }
-  for (const cause of [new Error('no'), withCode('23505'), withCode('ENOENT'), undefined, null, 'text']) {
+  const loop = new Error('no');
+  loop.cause = loop;
+  const notSent = new TypeError('fetch failed', { cause: withCode('UND_ERR_INVALID_ARG') });
+  for (const cause of [loop, notSent, withCode('23505'), withCode('ENOENT'), undefined, null, 'text']) {
     assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 1, attempts: 5 }), 'hold');
   }
 });
@@ -42,7 +45,12 @@ test('what the handler threw is halved until its message stands alone, and then 
 test('what may pass is tried some times first: also what was too slow, which may be the fault of others', () => {
   const unreachable = withCode('ECONNREFUSED'); // A service of its own.
   const readTimeout = new Error('Query read timeout');
-  for (const cause of [retryable, withCode('57014'), withCode('55P03'), unreachable, readTimeout]) {
+  const fetches = ['ECONNREFUSED', 'UND_ERR_SOCKET', 'UND_ERR_HEADERS_TIMEOUT'].map(
+    (code) => new TypeError('fetch failed', { cause: withCode(code) }),
+  );
+  const outOfTime = new DOMException('The operation was aborted due to timeout', 'TimeoutError');
+  const all = [retryable, withCode('57014'), withCode('55P03'), unreachable, readTimeout, ...fetches, outOfTime];
+  for (const cause of all) {
     assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 4, attempts: 5 }), 'again');
     assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 5, attempts: 5 }), 'hold');
     assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 1, attempts: 1 }), 'hold');

@@ -50,7 +50,15 @@ function isTooSlow(error: unknown): boolean {
 /** Also a service of its own that cannot be reached: that may be always so with this message. */
 function mayPass(error: unknown): boolean {
   const { retryable } = (error ?? {}) as { retryable?: unknown };
-  return isTooSlow(error) || retryable === true || failureOf(error) === 'unavailable';
+  return isTooSlow(error) || retryable === true || isUnreachable(error);
+}
+
+/** `fetch` wraps what the network said, has codes of its own for some of it, and a signal that ends it has only a name. */
+function isUnreachable(error: unknown, depth = 0): boolean {
+  const { name, cause } = (error ?? {}) as { name?: unknown; cause?: unknown };
+  if (failureOf(error) === 'unavailable' || name === 'TimeoutError') return true;
+  if (/^UND_ERR_(SOCKET|\w+_TIMEOUT)$/.test(String(codeOf(error)))) return true;
+  return cause !== undefined && depth < 5 && isUnreachable(cause, depth + 1);
 }
 
 function codeOf(error: unknown): unknown {

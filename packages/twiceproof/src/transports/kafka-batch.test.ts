@@ -4,7 +4,7 @@ import * as client from '@platformatic/kafka';
 import fc from 'fast-check';
 import { TwiceproofError } from '../errors.ts';
 import type { OutgoingRecord } from '../transport.ts';
-import { produceRequest } from './kafka-batch.ts';
+import { Carried, produceRequest, sendEncoded } from './kafka-batch.ts';
 import { encodeRecord, type EncodedRecord } from './record.ts';
 
 interface Produces {
@@ -54,7 +54,7 @@ test('a request is byte by byte what the client would send, in every version tha
       const { producerId, producerEpoch, firstSequence, nowMs } = ids;
       const sequences = { getWithDefault: (lane: string) => (lane === 'orders:1' ? firstSequence : 7) };
       const options = { producerId, producerEpoch, sequences };
-      const messages = given.map((each) => ({ ...each, value: encoded(each) }));
+      const messages = given.map((each) => ({ ...each, value: new Carried(encoded(each)) }));
       const ours = produceRequest(version, { acks: -1, timeoutMs: 10_000, messages, options }, nowMs);
       const theirs = api.createRequest(
         -1,
@@ -74,6 +74,74 @@ test('a version of which we do not know the form is not sent', () => {
     const request = () => produceRequest(version, { acks: -1, timeoutMs: 1, messages: [], options });
     assert.throws(request, /version/);
   }
+});
+
+test('a producer that is told to sends our bytes, and none that is not told would send a record for an empty one', async (context) => {
+  const given = { topic: 'orders', partition: 1, key: 'o-1', value: Buffer.from('paid'), headers: { ce_id: '7' } };
+  const messages = [{ topic: 'orders', partition: 1, value: new Carried(encoded(given)) }];
+  const options = { producerId: 1n, producerEpoch: 0, sequences: { getWithDefault: () => 5 } };
+  context.mock.timers.enable({ apis: ['Date'], now: 1_000 });
+  const expected = produceRequest(11, { acks: -1, timeoutMs: 1_000, messages, options }, 1_000);
+  assert.deepEqual(await sentBy(sendEncoded, messages, options), expected.buffer);
+  await assert.rejects(
+    sentBy(() => {}, messages, options),
+    /encodes records by itself/,
+  );
+});
+
+/** What a producer gives to its connection, with the client's own way from its API to there. */
+async function sentBy(
+  prepare: (producer: client.Producer) => void,
+  messages: unknown[],
+  options: object,
+): Promise<Buffer> {
+  const producer = new client.Producer({ clientId: 'test', bootstrapBrokers: ['localhost:1'] });
+  const apis = producer as unknown as Record<symbol, unknown>;
+  apis[client.kListApis] = (callback: (error: null, apis: object[]) => void) =>
+    callback(null, [{ name: 'Produce', minVersion: 3, maxVersion: 11 }]);
+  prepare(producer);
+  type Api = (connection: object, ...args: unknown[]) => void;
+  const getApi = apis[client.kGetApi] as (name: string, callback: (error: null, api: Api) => void) => void;
+  try {
+    return await new Promise((resolve, reject) => {
+      const send = (_key: number, _version: number, payload: () => client.Writer): void => {
+        try {
+          resolve(payload().buffer);
+        } catch (error) {
+          reject(error as Error);
+        }
+      };
+      getApi.call(producer, 'Produce', (_, api) => api({ send }, -1, 1_000, messages, options, () => {}));
+    });
+  } finally {
+    await producer.close();
+  }
+}
+
+test('sequences begin at 0 again behind 2^31 - 1, as those of brokers do', () => {
+  const given = { topic: 'orders', partition: 0, key: 'k', value: Buffer.from('v') };
+  const request = (sequence: number): Buffer => {
+    const options = { producerId: 1n, producerEpoch: 0, sequences: { getWithDefault: () => sequence } };
+    const messages = [{ ...given, value: new Carried(encoded(given)) }];
+    return produceRequest(11, { acks: -1, timeoutMs: 1, messages, options }, 0).buffer;
+  };
+  assert.deepEqual(request(2 ** 31 + 3), request(3));
+});
+
+test('a record is never longer than it says, and one byte more than allowed is too much', () => {
+  const options = { producerId: 1n, producerEpoch: 0, sequences: { getWithDefault: () => 0 } };
+  fc.assert(
+    fc.property(record, (given) => {
+      const { bytes } = encoded(given);
+      const messages = [{ ...given, value: new Carried(encoded(given)) }];
+      const empty = produceRequest(3, { acks: -1, timeoutMs: 1, messages: [], options }).length;
+      const around = 2 + given.topic.length + 4 + 4 + 4;
+      assert.ok(produceRequest(3, { acks: -1, timeoutMs: 1, messages, options }).length - empty - around <= bytes);
+      assert.ok(!(encodeRecord(given, bytes) instanceof TwiceproofError));
+      const refused = encodeRecord(given, bytes - 1);
+      assert.ok(refused instanceof TwiceproofError && refused.code === 'TP_RECORD_TOO_LARGE');
+    }),
+  );
 });
 
 function encoded(given: OutgoingRecord): EncodedRecord {

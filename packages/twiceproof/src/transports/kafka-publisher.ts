@@ -3,7 +3,7 @@ import { TwiceproofError } from '../errors.ts';
 import type { OutgoingRecord, Publisher, PublishOutcome } from '../transport.ts';
 import { discard, doneWithin, type ClientFactory } from './kafka-client.ts';
 import { toTwiceproofError } from './kafka-errors.ts';
-import { sendEncoded, type EncodedMessage } from './kafka-batch.ts';
+import { Carried, sendEncoded, type EncodedMessage } from './kafka-batch.ts';
 import { readResults, type LaneResult } from './kafka-results.ts';
 import { partitionFor } from './partitioner.ts';
 import { encodeRecord, keyId, tooLarge, type EncodedRecord } from './record.ts';
@@ -193,7 +193,7 @@ async function send(
   leftMs: number,
 ): Promise<LaneResult[]> {
   const messages = chunks.flatMap(({ queue: { topic, partition }, chunk }) =>
-    chunk.map(({ record }): EncodedMessage => ({ topic, partition, value: record })),
+    chunk.map(({ record }): EncodedMessage => ({ topic, partition, value: new Carried(record) })),
   );
   const lanes = chunks.map(({ queue }) => queue);
   try {

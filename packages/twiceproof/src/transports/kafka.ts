@@ -1,3 +1,4 @@
+import { withDefaults } from '../defaults.ts';
 import { TwiceproofError } from '../errors.ts';
 import type { Publisher, Subscription, Transport } from '../transport.ts';
 import { createClientFactory, type KafkaTransportOptions } from './kafka-client.ts';
@@ -13,6 +14,9 @@ const defaults = {
   maxRecordBytes: 1_048_588,
 };
 
+/** A timer of Node's that is longer ends at once. */
+const longestMs = 2 ** 31 - 1;
+
 /**
  * Kafka 2.8 or newer by @platformatic/kafka, with the settings under which it lost nothing: acks of
  * all in-sync replicas on every send, topics never made on the fly, the Java client's partitions,
@@ -20,7 +24,10 @@ const defaults = {
  */
 export function kafkaTransport(options: KafkaTransportOptions): Transport {
   const clients = createClientFactory(options);
-  const limits = { ...defaults, ...options };
+  const limits = withDefaults(defaults, options);
+  if (!(limits.publishDeadlineMs > 0 && limits.publishDeadlineMs <= longestMs)) {
+    throw new TwiceproofError('TP_OPTION', `0 < publishDeadlineMs < 2^31 is needed, not ${limits.publishDeadlineMs}`);
+  }
   const open = new Set<Publisher | Subscription>();
   let closed = false;
 

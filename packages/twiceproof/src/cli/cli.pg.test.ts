@@ -39,6 +39,10 @@ test('migrate applies once, says what it did, and can be read by a machine', () 
   assert.ok(applied.includes('0001_outbox.sql'));
   const second = twiceproof(['migrate', '--schema', 'by_cli']);
   assert.deepEqual([second.status, second.stdout], [0, 'Nothing to do: all migrations are applied.\n']);
+  assert.equal(twiceproof(['migrate', '--shards', '2', '--schema', 'by_cli']).stderr, '');
+  const other = twiceproof(['migrate', '--shards', '8', '--schema', 'by_cli']);
+  assert.equal(other.status, 0);
+  assert.match(other.stderr, /has 2 shards, not 8.*outbox reshard 8/);
 });
 
 test('what sql prints leaves what migrate leaves, ready to be used, and migrate then finds nothing to do', async () => {

@@ -1,6 +1,8 @@
+import { connectQuietly, type Pool } from '../connection.ts';
 import { migrate, migrationSql } from '../migrations/migrate.ts';
 import type { Command } from './call.ts';
 import { onDatabase } from './database.ts';
+import { quotedSchema } from '../schema-name.ts';
 import { rolesSql } from './roles.ts';
 
 export const migrateCommand: Command = {
@@ -17,10 +19,23 @@ export const migrateCommand: Command = {
       const text =
         applied.length === 0 ? 'Nothing to do: all migrations are applied.' : `Applied: ${applied.join(', ')}`;
       call.answer({ applied }, text);
+      if (shards !== undefined) await warnOfOtherCount(pool, shards, schema);
       return 0;
     });
   },
 };
+
+/** Not an error: a script that migrates before each start goes on giving the count with which it all began. */
+async function warnOfOtherCount(pool: Pool, wanted: number, schema: string | undefined): Promise<void> {
+  const client = await connectQuietly(pool);
+  const { rows } = await client.query(`SELECT shards FROM ${quotedSchema(schema)}.settings`);
+  client.release();
+  const shards = Number(rows[0]?.['shards']);
+  if (shards === wanted) return;
+  console.error(
+    `The outbox has ${shards} shards, not ${wanted}: --shards counts for the first migration. To change it: twiceproof outbox reshard ${wanted}`,
+  );
+}
 
 export const sqlCommand: Command = {
   summary: 'print the migrations, for people who use another migration tool',

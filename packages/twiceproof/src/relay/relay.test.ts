@@ -231,6 +231,28 @@ test('an unknown topic parks nothing: what is before it goes on, the rest waits,
   assert.deepEqual(parked, []);
 });
 
+test('a topic to which nothing may be written parks nothing either: its shard waits, for as long as it takes', async () => {
+  const { source, done, parked, left } = createSource([
+    message('a1'),
+    message('b1', 'closed'),
+    message('b2', 'closed'),
+  ]);
+  const error = new TwiceproofError('TP_NOT_AUTHORIZED', 'not for you');
+  let mayWrite = false;
+  const { transport } = wrap(broker('known', 'closed').transport(), async (real, records) => {
+    const isRefused = ({ topic }: OutgoingRecord): boolean => topic === 'closed' && !mayWrite;
+    const outcomes = await real.publish(records.filter((record) => !isRefused(record)));
+    return records.map((record) => (isRefused(record) ? { outcome: 'refused', error } : outcomes.shift()!));
+  });
+  const { relay, codes } = createWatchedRelay({ source, transport });
+  for (let pass = 0; pass < 20; pass += 1) await relay.runOnce();
+  assert.deepEqual([textsOf(done), textsOf(left), parked], [['a1'], ['b1', 'b2'], []]);
+  assert.deepEqual(new Set(codes()), new Set(['TP_NOT_AUTHORIZED']));
+  mayWrite = true;
+  await relay.runOnce();
+  assert.deepEqual([textsOf(done), parked], [['a1', 'b1', 'b2'], []]);
+});
+
 test('what a transport does not answer is not done', async () => {
   const messages = [message('a1'), message('b1'), message('c1')];
   const { source, done, left } = createSource(messages);

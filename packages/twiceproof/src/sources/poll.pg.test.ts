@@ -163,6 +163,34 @@ test('a page that was read ahead for nothing, since the next batch is of another
   assert.deepEqual(came, numbered('a', 1, 30));
 });
 
+test('a window of many pages is sorted once for all that the list has room for, and not for each page', async (t) => {
+  const sorted: string[] = [];
+  const noting = async (ofSource: Pool): Promise<PoolClient> => {
+    const client = await ofSource.connect();
+    const { query, release } = client;
+    client.query = async (...args: Parameters<PoolClient['query']>) => {
+      const text = String((args[0] as unknown as { text?: string }).text ?? args[0]);
+      if (/ORDER BY id LIMIT/.test(text)) sorted.push(text);
+      return query.apply(client, args);
+    };
+    client.release = (destroy) => {
+      Object.assign(client, { query, release });
+      release.call(client, destroy);
+    };
+    return client;
+  };
+  throughPool = (ofSource) => ({ connect: async () => noting(ofSource) });
+  t.after(() => {
+    throughPool = (ofSource) => ofSource;
+  });
+  await using kit = await createKit(harness, 1);
+  const { source } = await kit.openSource();
+  for (let n = 1; n <= 28; n += 1) await kit.write(`a${n}`);
+  assert.deepEqual(textsOf(await take(source, 28, 1)), numbered('a', 1, 28));
+  // Four lists of seven; perhaps one more, which finds that nothing is left.
+  assert.ok(sorted.length >= 4 && sorted.length <= 5, `sorted ${sorted.length} times`);
+});
+
 test('a batch of large payloads ends when it has enough bytes, and nothing is missed or overtaken', async () => {
   await using kit = await createKit(harness, 1);
   const schema = await schemaOf();

@@ -1,5 +1,5 @@
 /**
- * The ceiling: how fast the relay's client publishes when nothing has to be read. The records are ready in memory, of
+ * The ceiling: how fast the relay's client publishes when nothing has to be read, called as anybody would call it. The records are ready in memory, of
  * the same form and size; one batch in flight, idempotent, acknowledged by all in-sync replicas.
  */
 import { randomUUID } from 'node:crypto';

@@ -1,4 +1,6 @@
 /** Everything at once: three brokers, Postgres, and one each of orders, relay and payments, for all rates. */
+import { readdirSync } from 'node:fs';
+import { setPriority } from 'node:os';
 import { kafkaAdmin } from '@twiceproof/infra/kafka-admin';
 import { startOrders, type Orders } from '../children.ts';
 import { startPayments, type ConsumerProgram } from '../inbox/programs.ts';
@@ -20,6 +22,14 @@ export const topic = 'order.events';
 const pollIntervalMs = 50;
 /** What comes while a transaction is under way goes into the next one: fewer and larger ones. */
 const workers = 1;
+
+/** Nobody waits for these, as clients do for orders and its database; on one machine they go behind. */
+const lowerPriority = 10;
+
+/** A priority is a thread's; threads to come have that of who makes them. */
+function yieldToOthers(pid: number): void {
+  for (const thread of readdirSync(`/proc/${pid}/task`)) setPriority(Number(thread), lowerPriority);
+}
 
 export async function openStage(seed: number, signal: AbortSignal): Promise<Stage> {
   await using made = new AsyncDisposableStack();
@@ -48,6 +58,7 @@ export async function openStage(seed: number, signal: AbortSignal): Promise<Stag
     `--workers=${workers}`,
   ]);
   made.defer(payments.stop);
+  for (const pid of [...world.kafka.brokers.map((broker) => broker.pid), relay.pid, payments.pid]) yieldToOthers(pid);
   const undo = made.move();
   return { world, orders, relay, payments, databases, close: async () => undo.disposeAsync() };
 }

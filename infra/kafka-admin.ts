@@ -16,6 +16,8 @@ export interface KafkaAdmin {
   deleteGroups(prefix: string): Promise<void>;
   /** Sets a group that has no members back to the beginning of a topic. */
   rewindGroup(group: string, topic: string, partitions: number): Promise<void>;
+  /** As retention does: what stands before this offset of the first partition is gone. */
+  deleteBefore(topic: string, offset: bigint): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -63,6 +65,9 @@ export function kafkaAdmin(bootstrap: string): KafkaAdmin {
     rewindGroup: async (group, topic, partitions) => {
       const partitionOffsets = Array.from({ length: partitions }, (_, partition) => ({ partition, offset: 0n }));
       await admin.alterConsumerGroupOffsets({ groupId: group, topics: [{ name: topic, partitionOffsets }] });
+    },
+    deleteBefore: async (topic, offset) => {
+      await admin.deleteRecords({ topics: [{ name: topic, partitions: [{ partition: 0, offset }] }] });
     },
     close: async () => admin.close(),
   };

@@ -4,7 +4,6 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
-import { Admin } from '@platformatic/kafka';
 import pg from 'pg';
 import { testDatabase, testKafka } from '@twiceproof/infra/testing';
 import { createOutbox } from 'twiceproof/outbox';
@@ -36,12 +35,6 @@ async function publishOrders(topic: string, count: number): Promise<void> {
   await transport.close();
 }
 
-async function deleteUpTo(topic: string, offset: bigint): Promise<void> {
-  const admin = new Admin({ clientId: 'drill', bootstrapBrokers: kafka.bootstrap.split(',') });
-  await admin.deleteRecords({ topics: [{ name: topic, partitions: [{ partition: 0, offset }] }] });
-  await admin.close();
-}
-
 async function republish(topic: string): Promise<unknown> {
   const cli = join(import.meta.dirname, '../../packages/twiceproof/src/cli/main.ts');
   const args = ['--since', '2020-01-01T00:00:00Z', '--topic', topic, '--name', '/orders', '--yes', '--json'];
@@ -65,7 +58,7 @@ test('what retention has deleted unread is told, and charged once when the outbo
   assert.equal(await before.stop(), 0, before.stderr());
 
   await publishOrders(topic, 50);
-  await deleteUpTo(topic, 70n);
+  await kafka.admin.deleteBefore(topic, 70n);
   const back = await startPayments(context, servers, args);
   await until('what is left is charged', async () => (await charged()) === 40);
   assert.ok((await back.metric('payments_trouble_total{code="TP_POSITION_LOST"}')) >= 1, await back.page());

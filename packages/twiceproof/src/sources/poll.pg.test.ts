@@ -169,7 +169,7 @@ test('a window of many pages is sorted once for all that the list has room for, 
     const client = await ofSource.connect();
     const { query, release } = client;
     client.query = async (...args: Parameters<PoolClient['query']>) => {
-      const text = String((args[0] as unknown as { text?: string }).text ?? args[0]);
+      const text = (args[0] as unknown as { text?: string }).text ?? args[0];
       if (/ORDER BY id LIMIT/.test(text)) sorted.push(text);
       return query.apply(client, args);
     };

@@ -121,6 +121,21 @@ test('no shared memory is left: not by SIGKILL from outside, nor by a start that
   }
 });
 
+test('the shared memory of a killed server is freed when the last of its processes has let go of it', async () => {
+  const before = sharedMemory();
+  const server = await startPostgres();
+  const made = sharedMemory().filter((each) => !before.includes(each));
+  const children = listProcesses().filter(({ parent }) => parent === server.pid);
+  // One that dies late.
+  process.kill(children[0]!.pid, 'SIGSTOP');
+  process.kill(server.pid, 'SIGKILL');
+  const closed = server.close();
+  await delay(500);
+  for (const { pid } of children) killIfThere(pid);
+  await closed;
+  await nothingIsLeft((each) => made.includes(each));
+});
+
 test('stop is a clean one: nothing has to be recovered at the next start', async () => {
   const server = await startPostgres();
   await server.stop();

@@ -168,7 +168,7 @@ async function serve(
     },
     close: async () => {
       await server?.end('SIGQUIT', 5_000);
-      freeSharedMemory(join(directory, 'data'));
+      await freeSharedMemory(join(directory, 'data'));
       if (!options.run) await run.end();
     },
   };

@@ -180,7 +180,7 @@ export async function endRun(directory: string): Promise<void> {
     if (!(await waitUntilEnded(servers, 3_000))) return;
   }
   const openDirectory = openDirectoryOf(directory);
-  freeSharedMemory(join(openDirectory, 'postgres/data'));
+  await freeSharedMemory(join(openDirectory, 'postgres/data'));
   rmSync(openDirectory, { recursive: true, force: true, maxRetries: 3 });
   rmSync(directory, { recursive: true, force: true, maxRetries: 3 });
 }

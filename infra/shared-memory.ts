@@ -2,17 +2,24 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+
+const table = '/proc/sysvipc/shm';
+/** The processes of a server that was killed end by themselves, but not in the same moment. */
+const detachedWithinMs = 5_000;
 
 /** After the server has ended. A clean end has removed the segment, and the file that names it. */
-export function freeSharedMemory(dataDirectory: string): void {
+export async function freeSharedMemory(dataDirectory: string): Promise<void> {
   const file = join(dataDirectory, 'postmaster.pid');
-  const table = '/proc/sysvipc/shm';
   if (!existsSync(file) || !existsSync(table)) return;
   const [key, id] = (readFileSync(file, 'utf8').split('\n')[6] ?? '').trim().split(/\s+/).map(Number);
-  // Only if it is still that very segment and nobody uses it: ids are given out again.
-  const isOurs = readFileSync(table, 'utf8')
-    .split('\n')
-    .map((line) => line.trim().split(/\s+/).map(Number))
-    .some((row) => row[0] === key && row[1] === id && row[6] === 0);
-  if (isOurs) spawnSync('ipcrm', ['-m', String(id)]);
+  for (const deadline = performance.now() + detachedWithinMs; performance.now() < deadline; await delay(20)) {
+    // Only if it is still that very segment and nobody uses it: ids are given out again.
+    const users = readFileSync(table, 'utf8')
+      .split('\n')
+      .map((line) => line.trim().split(/\s+/).map(Number))
+      .find((row) => row[0] === key && row[1] === id)?.[6];
+    if (users === 0) spawnSync('ipcrm', ['-m', String(id)]);
+    if (users === undefined || users === 0) return;
+  }
 }

@@ -1,4 +1,5 @@
 import { TwiceproofError } from './errors.ts';
+import { longestTimerMs } from './within.ts';
 
 /**
  * How long a relay may hold what it publishes. A relay that stands still is freed of its place by the server (the second),
@@ -18,14 +19,13 @@ export interface RelayTimes {
 }
 
 const defaults: RelayTimes = { publishDeadlineMs: 15_000, idleTimeoutMs: 30_000, watchdogMs: 45_000 };
-/** A timer of Node's that is longer ends at once, and the server takes no longer timeout. */
-const longestMs = 2 ** 31 - 1;
 
 export function relayTimes(options: Partial<RelayTimes> = {}): RelayTimes {
   const times = { ...defaults, ...options };
   const { publishDeadlineMs, idleTimeoutMs, watchdogMs } = times;
   const isOrdered = publishDeadlineMs > 0 && publishDeadlineMs < idleTimeoutMs && idleTimeoutMs < watchdogMs;
-  if (isOrdered && watchdogMs <= longestMs) return times;
+  // The server takes no longer timeout either.
+  if (isOrdered && watchdogMs <= longestTimerMs) return times;
   throw new TwiceproofError(
     'TP_OPTION',
     `0 < publishDeadlineMs < idleTimeoutMs < watchdogMs < 2^31 is needed, not ${publishDeadlineMs}, ${idleTimeoutMs}, ${watchdogMs}`,

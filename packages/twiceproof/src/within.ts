@@ -1,5 +1,8 @@
 import { deferred } from './deferred.ts';
 
+/** A timer of Node's that is longer ends at once. */
+export const longestTimerMs = 2 ** 31 - 1;
+
 /**
  * The promise's result, or a failure of our own after that time; what comes of it later is nobody's. Without an abort
  * signal: one that ends a wait makes an error with its stack each time, and most waits are ended.

@@ -1,7 +1,7 @@
-import { deferred } from '../deferred.ts';
 import { TwiceproofError } from '../errors.ts';
 import type { Tx } from '../tx.ts';
 import type { ReceivedMessage } from '../wire.ts';
+import { within } from '../within.ts';
 
 /**
  * What a consumer does with messages that it has not seen, in one of two shapes. All of it goes through `tx`: what is
@@ -43,16 +43,9 @@ export async function runHandlerInTime(
   messages: readonly ReceivedMessage[],
   timeoutMs: number,
 ): Promise<void> {
-  const { promise: late, resolve } = deferred<'late'>();
-  const timer = setTimeout(() => resolve('late'), timeoutMs);
-  try {
-    const running = runHandler(handler, tx, messages);
-    running.catch(() => {});
-    if ((await Promise.race([running, late])) !== 'late') return;
-    throw new TwiceproofError('TP_HANDLER_SLOW', `${messages.length} messages took more than ${timeoutMs} ms`);
-  } finally {
-    clearTimeout(timer);
-  }
+  const slow = (): Error =>
+    new TwiceproofError('TP_HANDLER_SLOW', `${messages.length} messages took more than ${timeoutMs} ms`);
+  await within(timeoutMs, runHandler(handler, tx, messages), slow);
 }
 
 /** `isOurs` tells of an error whether it came from this transaction. */

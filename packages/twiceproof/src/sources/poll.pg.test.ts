@@ -136,22 +136,27 @@ test('a shard is read once in an interval while less than whole batches come; wh
   assert.ok(tookMs >= pollIntervalMs && wholeMs < tookMs, `${wholeMs} and ${tookMs} ms`);
 });
 
+/** A connection of which each statement is told before it goes. */
+async function connectHeard(ofSource: Pool, hear: (text: string) => Promise<void>): Promise<PoolClient> {
+  const client = await ofSource.connect();
+  const { query, release } = client;
+  client.query = async (...args: Parameters<PoolClient['query']>) => {
+    await hear((args[0] as unknown as { text?: string }).text ?? args[0]);
+    return query.apply(client, args);
+  };
+  client.release = (destroy) => {
+    Object.assign(client, { query, release });
+    client.release(destroy);
+  };
+  return client;
+}
+
 test('a page that was read ahead for nothing, since the next batch is of another size, takes nothing along', async (t) => {
   // By the time that the rows of the page are asked for, the next batch has been, too.
-  const slowly = async (ofSource: Pool): Promise<PoolClient> => {
-    const client = await ofSource.connect();
-    const { query, release } = client;
-    client.query = (async (...args: [{ text?: string }]) => {
-      if (args[0].text?.includes('xid = ANY ($2')) await delay(30);
-      return query.apply(client, args as never);
-    }) as never;
-    client.release = (destroy) => {
-      Object.assign(client, { query, release });
-      client.release(destroy);
-    };
-    return client;
+  const slowly = async (text: string): Promise<void> => {
+    if (text.includes('xid = ANY ($2')) await delay(30);
   };
-  throughPool = (ofSource) => ({ connect: async () => slowly(ofSource) });
+  throughPool = (ofSource) => ({ connect: async () => connectHeard(ofSource, slowly) });
   t.after(() => {
     throughPool = (ofSource) => ofSource;
   });
@@ -165,21 +170,10 @@ test('a page that was read ahead for nothing, since the next batch is of another
 
 test('a window of many pages is sorted once for all that the list has room for, and not for each page', async (t) => {
   const sorted: string[] = [];
-  const noting = async (ofSource: Pool): Promise<PoolClient> => {
-    const client = await ofSource.connect();
-    const { query, release } = client;
-    client.query = async (...args: Parameters<PoolClient['query']>) => {
-      const text = (args[0] as unknown as { text?: string }).text ?? args[0];
-      if (/ORDER BY id LIMIT/.test(text)) sorted.push(text);
-      return query.apply(client, args);
-    };
-    client.release = (destroy) => {
-      Object.assign(client, { query, release });
-      release.call(client, destroy);
-    };
-    return client;
+  const noting = async (text: string): Promise<void> => {
+    if (/ORDER BY id LIMIT/.test(text)) sorted.push(text);
   };
-  throughPool = (ofSource) => ({ connect: async () => noting(ofSource) });
+  throughPool = (ofSource) => ({ connect: async () => connectHeard(ofSource, noting) });
   t.after(() => {
     throughPool = (ofSource) => ofSource;
   });

@@ -1,5 +1,6 @@
 import { withDefaults } from '../defaults.ts';
 import { TwiceproofError } from '../errors.ts';
+import { longestTimerMs } from '../within.ts';
 import type { Publisher, Subscription, Transport } from '../transport.ts';
 import { createClientFactory, type KafkaTransportOptions } from './kafka-client.ts';
 import { createPublisher } from './kafka-publisher.ts';
@@ -14,9 +15,6 @@ const defaults = {
   maxRecordBytes: 1_048_588,
 };
 
-/** A timer of Node's that is longer ends at once. */
-const longestMs = 2 ** 31 - 1;
-
 /**
  * Kafka 2.8 or newer by @platformatic/kafka, with the settings under which it lost nothing: acks of
  * all in-sync replicas on every send, topics never made on the fly, the Java client's partitions,
@@ -25,7 +23,7 @@ const longestMs = 2 ** 31 - 1;
 export function kafkaTransport(options: KafkaTransportOptions): Transport {
   const clients = createClientFactory(options);
   const limits = withDefaults(defaults, options);
-  if (!(limits.publishDeadlineMs > 0 && limits.publishDeadlineMs <= longestMs)) {
+  if (!(limits.publishDeadlineMs > 0 && limits.publishDeadlineMs <= longestTimerMs)) {
     throw new TwiceproofError('TP_OPTION', `0 < publishDeadlineMs < 2^31 is needed, not ${limits.publishDeadlineMs}`);
   }
   const open = new Set<Publisher | Subscription>();

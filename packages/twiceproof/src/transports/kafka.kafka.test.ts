@@ -117,7 +117,8 @@ test('a member that computes for so long that its session is in danger is told s
     await transport.publisher().publish([{ topic, key: 'k', value: Buffer.from('v') }]);
     const batch = await subscription.receive({ maxRecords: 1, waitMs: 20_000 });
     assert.equal(batch?.deliveries.length, 1);
-    assert.deepEqual(troubles, ['TP_STOOD_STILL']);
+    // Others may follow from it: what was asked of a broker meanwhile is late.
+    assert.ok(troubles.includes('TP_STOOD_STILL'), troubles.join());
   });
 });
 

@@ -22,7 +22,7 @@ import { copyIn, copyOut } from './copy.ts';
 import { deltas, invariants, type Circumstances, type Delta } from './invariants.ts';
 import { openLedger, type Ledger } from './ledger.ts';
 import { openSessions, type Sessions } from './sessions.ts';
-import { copySelect, homes, missingColumns, ownSets, type SetName, type Sets } from './sets.ts';
+import { homes, missingColumns, ownSets, selectAll, type SetName, type Sets } from './sets.ts';
 import { createTables, loadLedger, prepare } from './tables.ts';
 import { openTopics, type Span } from './topic.ts';
 import { orUndecided, Undecided } from './undecided.ts';
@@ -93,20 +93,20 @@ export async function reconcile(options: ReconOptions): Promise<Report> {
 }
 
 async function judge(sessions: Sessions, options: ReconOptions, report: Report): Promise<void> {
-  const { judge: session, orders, payments } = sessions;
+  const { judge: session, payments } = sessions;
   const horizonMs = options.horizonMs ?? -Infinity;
   const nowMs = Date.now();
-  const dbNowMs = await clockOf(orders);
+  const dbNowMs = await clockOf(session);
   const ledgers = await openLedgers(options.ledgers);
   const tenants = options.tenant === undefined ? ledgers.map(({ principal }) => principal) : [options.tenant];
   const sets = mergeSets(ownSets({ topics: options.topics, tenants }), options.config);
   await createTables(session);
   const reading = loader(session, options);
   await reading.sets(payments, homes.payments, sets);
-  await reading.parkedBefore(orders, sets);
+  await reading.parkedBefore(sets);
   const spans = await reading.topics();
-  await reading.sets(orders, homes.orders, sets);
-  await reading.intents(orders, sets, ledgers);
+  await reading.sets(session, homes.orders, sets);
+  await reading.intents(sets, ledgers);
   await reading.step('sorting', async () => prepare(session, { byLedger: sets.intents === undefined }));
 
   const cut = spans.filter(({ first }) => first > 0n);
@@ -157,7 +157,10 @@ function loader(session: pg.Client, { signal, onProgress, config, ...options }: 
       const given = (await from.query(`SELECT * FROM (${select}) AS one LIMIT 0`)).fields.map((field) => field.name);
       const missing = missingColumns(name, given);
       if (missing.length > 0) throw new Error(`it does not give ${missing.join(', ')}`);
-      await copy(table, phase, copyOut(from, copySelect(name, select, given)));
+      const selected = selectAll(name, select, given);
+      // What is in the judge's own database need not go through this process.
+      if (from === session) rows += (await session.query(`INSERT INTO recon_${table} ${selected}`)).rowCount ?? 0;
+      else await copy(table, phase, copyOut(from, `COPY (${selected}) TO STDOUT`));
     });
   };
   return {
@@ -167,7 +170,7 @@ function loader(session: pg.Client, { signal, onProgress, config, ...options }: 
       for (const name of names) await read(from, name, sets);
       await from.query('COMMIT');
     },
-    parkedBefore: async (from: pg.Client, sets: Sets): Promise<void> => read(from, 'parked', sets, 'parked_before'),
+    parkedBefore: async (sets: Sets): Promise<void> => read(session, 'parked', sets, 'parked_before'),
     topics: async (): Promise<readonly Span[]> =>
       step('reading the topic', async () => {
         const topics = await openTopics({ ...options, idHeader: config.idHeader, signal });
@@ -178,8 +181,8 @@ function loader(session: pg.Client, { signal, onProgress, config, ...options }: 
           await topics.close();
         }
       }),
-    intents: async (from: pg.Client, sets: Sets, ledgers: readonly Ledger[]): Promise<void> => {
-      await read(from, 'intents', sets);
+    intents: async (sets: Sets, ledgers: readonly Ledger[]): Promise<void> => {
+      await read(session, 'intents', sets);
       for (const [n, ledger] of ledgers.entries()) {
         await step(`reading the ledger ${ledger.path}`, async () => {
           // It may have grown since its first line was read.

@@ -2,10 +2,9 @@ import { endsWithin } from '@twiceproof/program/ends-within';
 import pg from 'pg';
 
 export interface Sessions {
-  /** Holds the temporary tables. */
+  /** In the orders database. It holds the temporary tables, and writes nothing else. */
   judge: pg.Client;
   /** Read only. */
-  orders: pg.Client;
   payments: pg.Client;
   close(): Promise<void>;
 }
@@ -21,7 +20,7 @@ const connectWithinMs = 10_000;
 const endWithinMs = 1_000;
 
 export async function openSessions({ databaseUrl, paymentsUrl, signal }: SessionOptions): Promise<Sessions> {
-  const clients = [databaseUrl, databaseUrl, paymentsUrl].map(
+  const clients = [databaseUrl, paymentsUrl].map(
     (connectionString) =>
       new pg.Client({
         connectionString,
@@ -51,8 +50,8 @@ export async function openSessions({ databaseUrl, paymentsUrl, signal }: Session
     throw error;
   }
   signal.addEventListener('abort', cutOff);
-  const [judge, orders, payments] = clients as [pg.Client, pg.Client, pg.Client];
-  return { judge, orders, payments, close };
+  const [judge, payments] = clients as [pg.Client, pg.Client];
+  return { judge, payments, close };
 }
 
 function socketOf(client: pg.Client): pg.Connection['stream'] {

@@ -95,9 +95,11 @@ export function createTable(name: SetName): string {
 }
 
 /** Columns by their names, so that a SELECT may give them in any order, and leave out those that it does not need. */
-export function copySelect(name: SetName, select: string, given: readonly string[]): string {
-  const listed = Object.keys(columns[name]).map((column) => (given.includes(column) ? column : `NULL AS ${column}`));
-  return `COPY (SELECT ${listed.join(', ')} FROM (${select}) AS one) TO STDOUT`;
+export function selectAll(name: SetName, select: string, given: readonly string[]): string {
+  const listed = Object.entries(columns[name]).map(
+    ([column, type]) => `${given.includes(column) ? column : 'NULL'}::${type} AS ${column}`,
+  );
+  return `SELECT ${listed.join(', ')} FROM (${select}) AS one`;
 }
 
 /** Without these nothing can be compared. */

@@ -185,13 +185,15 @@ export async function endRun(directory: string): Promise<void> {
   rmSync(directory, { recursive: true, force: true, maxRetries: 3 });
 }
 
+const serverPrograms = ['postgres', 'java', 'pgbouncer'] as const;
+
 function serversOf(id: string): ProcessInfo[] {
   const marks = [`twiceproof.run=${id}`, `-Dtwiceproof.run=${id}`];
   return listProcesses().filter(
-    (each) => (isA('postgres', each) || isA('java', each)) && each.argv.some((argument) => marks.includes(argument)),
+    (each) => serverPrograms.some((name) => isA(name, each)) && each.argv.some((argument) => marks.includes(argument)),
   );
 }
 
-function isA(program: 'postgres' | 'java', { argv }: ProcessInfo): boolean {
+function isA(program: (typeof serverPrograms)[number], { argv }: ProcessInfo): boolean {
   return basename(argv[0] ?? '') === program;
 }

@@ -31,6 +31,7 @@ const flags = {
   },
   'dup-rate': { type: 'string', default: '0.05', help: 'the share of messages that are delivered again, 0 to 1' },
   'unique-charge': { type: 'boolean', help: 'with the constraint that would hide a broken inbox' },
+  pooler: { type: 'boolean', help: 'with PgBouncer (Debian) in transaction mode before the databases' },
   'no-shrink': { type: 'boolean', help: 'do not look for fewer faults that break it as well' },
   out: { type: 'string', help: 'a new directory for what the run leaves; otherwise one in .twiceproof' },
   'admin-port': { type: 'integer', default: 0, min: 0, max: 65_535, help: '/metrics; 0 for a free one' },
@@ -98,7 +99,13 @@ async function chaos({ flags: given, output, signal }: Context<typeof flags>): P
 
 function scheduleOf(given: Given): Schedule {
   const { rate, 'unique-charge': uniqueCharge, 'crash-point': crashPoint } = given;
-  const base = { seed: given.seed ?? randomInt(2 ** 32), rate, dupRate: Number(given['dup-rate']), uniqueCharge };
+  const base = {
+    seed: given.seed ?? randomInt(2 ** 32),
+    rate,
+    dupRate: Number(given['dup-rate']),
+    uniqueCharge,
+    pooled: given.pooler,
+  };
   if (crashPoint) return shotSchedule(crashPoint, { ...base, ...shot, effectOrder: given['effect-order'] });
   if (given.quick) return drawSchedule({ ...base, ...quick });
   const seconds = given.soak === undefined ? normalS : secondsOf(given.soak)!;

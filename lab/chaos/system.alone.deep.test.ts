@@ -12,10 +12,17 @@ test('a seed that nobody has chosen: nothing is lost or doubled in three minutes
 });
 
 test('with the constraint against a second charge, and three in ten delivered again, it is the same', async (t) => {
-  const { report } = await runChaos(t, ['--soak=60s', '--seed=11', '--unique-charge', '--dup-rate=0.3']);
+  const { report } = await runChaos(t, ['--soak=90s', '--seed=11', '--unique-charge', '--dup-rate=0.3']);
   assert.equal(report.verdict, 'clean');
   assert.equal(report.uniqueCharge, true);
   assert.ok(report.injectedDuplicates > 2_000, `${report.injectedDuplicates} duplicates`);
+});
+
+test('behind PgBouncer in transaction mode it is the same', async (t) => {
+  const { report } = await runChaos(t, ['--soak=90s', '--seed=14', '--pooler']);
+  assert.equal(report.verdict, 'clean');
+  assert.ok(report.recon.counts['orders']! > 10_000);
+  assert.ok(report.pooledTransactions! > 5_000, `${report.pooledTransactions} transactions through the pooler`);
 });
 
 const shots = Object.keys(crashPoints).map((point) => [`--crash-point=${point}`]);

@@ -16,7 +16,7 @@ export interface FleetOptions {
   /** What they print goes there, into `programs/<role>.log`. */
   run: Run;
   wires: Wires | undefined;
-  /** Where the servers are themselves, without a proxy. */
+  /** Where the servers, or the pooler, are themselves, without a proxy. */
   postgresUrl: string;
   bootstrap: string;
   options: ProgramOptions;

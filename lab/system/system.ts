@@ -6,6 +6,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { KafkaCluster } from '@twiceproof/infra/kafka';
 import { freePorts } from '@twiceproof/infra/ports';
+import { startPgBouncer, type PgBouncer } from '@twiceproof/infra/pgbouncer';
 import type { PostgresServer } from '@twiceproof/infra/postgres';
 import type { Run } from '@twiceproof/infra/run';
 import type { Supervised } from '../supervisor/process.ts';
@@ -22,6 +23,8 @@ export interface SystemOptions extends ProgramOptions {
   brokers: 1 | 3;
   /** Proxies on all wires. Defaults to none. */
   proxied?: boolean;
+  /** PgBouncer, in transaction mode, between the programs and their databases. Defaults to none. */
+  pooled?: boolean | undefined;
   /** Where servers keep their data beyond the run. Defaults to nowhere. */
   keptDirectory?: string | undefined;
   signal: AbortSignal;
@@ -32,6 +35,8 @@ export interface System {
   readonly lab: Lab;
   readonly postgres: PostgresServer;
   readonly kafka: KafkaCluster;
+  /** Undefined where nothing stands before the databases. */
+  readonly pooler: PgBouncer | undefined;
   readonly databases: DatabaseUrls;
   readonly programs: readonly Program[];
   /** Servers first. */
@@ -57,8 +62,9 @@ export async function startSystem(options: SystemOptions): Promise<System> {
   const closing = new AbortController();
   const signal = AbortSignal.any([options.signal, closing.signal]);
   const programs = await layOutPrograms(options);
-  const [postgresPort = 0] = await freePorts(1);
-  const wires = options.proxied ? await openWires(programs, { brokers, postgresPort }) : undefined;
+  const [postgresPort = 0, poolerPort = 0] = await freePorts(2);
+  const databasePort = options.pooled ? poolerPort : postgresPort;
+  const wires = options.proxied ? await openWires(programs, { brokers, databasePort }) : undefined;
   made.defer(async () => wires?.close());
 
   progress(`starting Postgres and ${brokers === 1 ? 'a broker' : 'three brokers'} ...`);
@@ -66,6 +72,8 @@ export async function startSystem(options: SystemOptions): Promise<System> {
   made.defer(async () => servers.close());
   const { postgres, kafka } = servers;
   const databases = await makeDatabases(postgres.url);
+  const pooler = options.pooled ? await startPgBouncer({ url: postgres.url, run, port: poolerPort }) : undefined;
+  made.defer(async () => pooler?.close());
 
   progress('starting two each of orders, relay and payments ...');
   const lab = await supervise();
@@ -74,7 +82,7 @@ export async function startSystem(options: SystemOptions): Promise<System> {
     programs,
     run,
     wires,
-    postgresUrl: postgres.url,
+    postgresUrl: pooler?.url ?? postgres.url,
     bootstrap: kafka.bootstrap,
     options,
   });
@@ -92,6 +100,7 @@ export async function startSystem(options: SystemOptions): Promise<System> {
     lab,
     postgres,
     kafka,
+    pooler,
     databases,
     programs,
     kept,

@@ -13,14 +13,14 @@ export interface Wires {
   close(): Promise<void>;
 }
 
-/** The brokers have to be told of theirs before they start; the port of Postgres must be known too. */
+/** The brokers have to be told of theirs before they start; the port of the database must be known too. */
 export async function openWires(
   programs: readonly Program[],
-  { brokers, postgresPort }: { brokers: number; postgresPort: number },
+  { brokers, databasePort }: { brokers: number; databasePort: number },
 ): Promise<Wires> {
   const ports = await freePorts(brokers);
   const targets: [name: string, port: number][] = [
-    ...programs.map(({ role }): [string, number] => [`${role}:postgres`, postgresPort]),
+    ...programs.map(({ role }): [string, number] => [`${role}:postgres`, databasePort]),
     ...ports.map((port, n): [string, number] => [`broker-${n + 1}`, port]),
     ...programs.flatMap(({ role, doors }): [string, number][] =>
       doors

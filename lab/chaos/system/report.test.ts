@@ -20,6 +20,7 @@ const good: Facts = {
   edgeReplays: 5,
   inboxDuplicates: 7,
   injected: 3,
+  pooled: undefined,
   restarts: {},
   load: { code: 0, unsettled: 0 },
   endedBadly: [],
@@ -48,6 +49,7 @@ const bad: [facts: Partial<Facts>, reason: RegExp][] = [
     /vacuous: there were no wire duplicates/,
   ],
   [{ injected: 0 }, /vacuous: no duplicate was injected/],
+  [{ pooled: 2 }, /vacuous: 2 transactions went through the pooler/],
   [{ verdict: { ...verdict, counts: { ...verdict.counts, orders: 19_999 } } }, /19999 orders, fewer than 20000/],
   [
     { outcomes: schedule.faults.map(({ kind }) => ({ result: kind === 'drip' ? 'missed' : 'fired' })) },

@@ -12,6 +12,8 @@ export interface Facts {
   edgeReplays: number;
   inboxDuplicates: number;
   injected: number;
+  /** Transactions through the pooler, where there is one. */
+  pooled: number | undefined;
   restarts: Record<string, number>;
   /** How the load ended; of some keys it never learned what became of them. */
   load: { code: number | null; unsettled: number | undefined };
@@ -33,6 +35,7 @@ export interface Report {
   faults: Record<string, { planned: number; fired: number }>;
   paths: Record<Path, number>;
   injectedDuplicates: number;
+  pooledTransactions?: number | undefined;
   /** Duplicates that reached payments and changed nothing. */
   absorbed: number;
   /** With 95 % confidence no more than this share of intents is lost or doubled, given that none was: 3/N. */
@@ -64,7 +67,7 @@ export function reportOf(facts: Facts): Report {
       : [`${facts.load.unsettled ?? 'nobody knows how many'} keys got no answer after all was healed`]),
     ...(strangers > 0 ? [`${strangers} orders are of no account that was asked for`] : []),
     ...endedBadly.map((role) => `${role} did not end well when it was told to`),
-    ...vacuousBecause(schedule, faults, paths, orders, facts.injected),
+    ...vacuousBecause(schedule, faults, paths, orders, facts),
   ];
   const recoveries = outcomes.flatMap(({ recoveredMs }) => recoveredMs ?? []).sort((a, b) => a - b);
   return {
@@ -78,6 +81,7 @@ export function reportOf(facts: Facts): Report {
     faults,
     paths,
     injectedDuplicates: facts.injected,
+    pooledTransactions: facts.pooled,
     absorbed: facts.inboxDuplicates,
     upperBound: verdict.verdict === 'clean' && intents > 0 ? 3 / intents : undefined,
     recoveryMs:
@@ -104,13 +108,17 @@ function vacuousBecause(
   faults: Report['faults'],
   paths: Report['paths'],
   orders: number,
-  injected: number,
+  { injected, pooled }: Facts,
 ): string[] {
   const never = Object.entries(faults).filter(([, { fired }]) => fired === 0);
   return [
     ...never.map(([kind]) => `vacuous: no fault of kind ${kind} had an effect`),
     ...mustSee.filter((path) => paths[path] === 0).map((path) => `vacuous: there were no ${path}`),
     ...(dupRate > 0 && injected === 0 ? ['vacuous: no duplicate was injected'] : []),
+    // No transaction has more than some hundred orders in it.
+    ...(pooled !== undefined && pooled < orders / 1_000
+      ? [`vacuous: ${pooled} transactions went through the pooler`]
+      : []),
     ...(orders < minOrders ? [`vacuous: ${orders} orders, fewer than ${minOrders}`] : []),
   ];
 }
@@ -129,6 +137,9 @@ export function textOf(report: Report): string {
       Object.entries(faults).map(([kind, { fired, planned }]) => [kind, `${fired} of ${planned}`]),
     ),
     ...rows('paths that suppress', [...Object.entries(paths), ['injected duplicates', report.injectedDuplicates]]),
+    ...(report.pooledTransactions === undefined
+      ? []
+      : rows('through the pooler', [['transactions', report.pooledTransactions]])),
     ...rows('restarts', Object.entries(restarts)),
     ...rows('counts', Object.entries(recon.counts)),
     ...rows('deltas', deltas),

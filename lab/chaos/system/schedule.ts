@@ -20,6 +20,8 @@ export interface Schedule {
   uniqueCharge: boolean;
   /** Which of its two writes payments does first. Defaults to the inbox, as the library does. */
   effectOrder?: EffectOrder | undefined;
+  /** PgBouncer stands between the programs and their databases. Defaults to false. */
+  pooled?: boolean | undefined;
   /** What must have happened, or the run has shown nothing. */
   mustSee: readonly Path[];
   minOrders: number;
@@ -29,7 +31,7 @@ export interface Schedule {
 
 export type ScheduleOptions = Pick<
   Schedule,
-  'seed' | 'seconds' | 'rate' | 'uniqueCharge' | 'effectOrder' | 'minOrders'
+  'seed' | 'seconds' | 'rate' | 'uniqueCharge' | 'effectOrder' | 'pooled' | 'minOrders'
 > & {
   /** Of a headline shot there is none. Defaults to 0.05. */
   dupRate?: number;

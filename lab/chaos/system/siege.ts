@@ -128,6 +128,7 @@ async function goThrough(options: SiegeOptions, run: Run, made: AsyncDisposableS
     edgeReplays: meters.total('orders_idempotency_total', 'result="hit"'),
     inboxDuplicates: meters.total('payments_messages_total', 'verdict="duplicate"'),
     injected: meters.total('payments_injected_total'),
+    pooled: await system.pooler?.countTransactions(),
     restarts: Object.fromEntries(system.kept.map(({ name, restarts }) => [name, restarts])),
     phasesMs,
   };
@@ -140,7 +141,7 @@ async function boot(
   ledger: string,
   made: AsyncDisposableStack,
 ): Promise<[System, Load]> {
-  const { seed, dupRate, uniqueCharge, effectOrder } = schedule;
+  const { seed, dupRate, uniqueCharge, effectOrder, pooled } = schedule;
   const system = await startSystem({
     run,
     brokers: 3,
@@ -149,6 +150,7 @@ async function boot(
     dupRate,
     uniqueCharge,
     effectOrder,
+    pooled,
     substitutes: accused?.substitutes,
     signal,
     progress,

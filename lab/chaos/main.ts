@@ -53,6 +53,12 @@ await main({
     const lengths = (['quick', 'soak', 'replay', 'crash-point'] as const).filter((name) => given[name]);
     return [
       ...(lengths.length > 1 ? [`--${lengths.join(' and --')} exclude each other`] : []),
+      ...(given.replay !== undefined && drawnBy(given).length > 0
+        ? [`--replay has a schedule of its own: it goes without ${drawnBy(given).join(', ')}`]
+        : []),
+      ...(given['crash-point'] && drawnBy(given).includes('--dup-rate')
+        ? ['--dup-rate is not of --crash-point, which has none but its own duplicates']
+        : []),
       ...(given['effect-order'] && given['crash-point'] !== 'effect'
         ? ['--effect-order is of --crash-point=effect']
         : []),
@@ -110,6 +116,17 @@ function scheduleOf(given: Given): Schedule {
   if (given.quick) return drawSchedule({ ...base, ...quick });
   const seconds = given.soak === undefined ? normalS : secondsOf(given.soak)!;
   return drawSchedule({ ...base, seconds, minOrders: 0 });
+}
+
+/** Flags that a schedule is drawn by, where they are given. */
+function drawnBy(given: Partial<Given>): string[] {
+  return [
+    ...(given.seed === undefined ? [] : ['--seed']),
+    ...((given.rate ?? flags.rate.default) === flags.rate.default ? [] : ['--rate']),
+    ...((given['dup-rate'] ?? flags['dup-rate'].default) === flags['dup-rate'].default ? [] : ['--dup-rate']),
+    ...(given['unique-charge'] ? ['--unique-charge'] : []),
+    ...(given.pooler ? ['--pooler'] : []),
+  ];
 }
 
 function isShare(text: string): boolean {

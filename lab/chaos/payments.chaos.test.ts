@@ -253,7 +253,8 @@ for (const [kind, when] of [
 ] as const) {
   test(`COMMIT is sent, and the connection is cut ${when}`, async () => {
     const before = world.proxy.counts.fired[kind];
-    const isSent = sends('COMMIT');
+    // With the end of its text: BEGIN ISOLATION LEVEL READ COMMITTED is none.
+    const isSent = sends('COMMIT\0');
     let seen = 0;
     await paymentsTrial(world, async ({ start }) => {
       await start('a', { throughProxy: true });

@@ -77,18 +77,26 @@ const defects: Record<string, (planted: Planting) => Expected> = {
     const lost = id(3);
     remove(run.orders, ({ order_id }) => order_id === lost);
     remove(run.charges, ({ order_id }) => order_id === lost);
-    return { lost: [`order:${key(3, 1)}`] };
+    return { lost: [`order:${key(3, 1)}`], answeredDifferently: [`key:${key(3, 1)}`] };
   },
   'a change lost before the order': ({ run, key, forget }) => {
     forget(1, 2, 'outbox');
     Object.assign(run.orders[1]!, { version: 1, status: 'created' });
     return { lost: [`order:${key(1, 2)}`] };
   },
-  'a change lost before the order, and the answer did not say which': ({ run, id, calls, forget }) => {
+  'a change lost before the order, and the answer did not say which': ({ run, id, key, calls, forget }) => {
     forget(1, 2, 'outbox');
     Object.assign(run.orders[1]!, { version: 1, status: 'created' });
     answerAll(calls(1, 2), { version: null });
-    return { lost: [`status:${id(1)}/paid`] };
+    return { lost: [`status:${id(1)}/paid`], answeredDifferently: [`key:${key(1, 2)}`] };
+  },
+  'an answer that does not say which order': ({ calls, key }) => {
+    calls(0, 1).find(({ door }) => door === 'grpc')!.answer!.order_id = null;
+    return { answeredDifferently: [`key:${key(0, 1)}`] };
+  },
+  'an answer that does not say which version': ({ calls, key }) => {
+    answerAll(calls(1, 2), { version: null });
+    return { answeredDifferently: [`key:${key(1, 2)}`] };
   },
   'lost by one of two consumers': ({ run, id, msg }) => {
     run.effects.push(...run.effects.filter((effect) => effect.msg_id !== msg(1, 2)).map(ofAnother));
@@ -259,6 +267,18 @@ const defects: Record<string, (planted: Planting) => Expected> = {
     answerAll(calls(3, 1), { verdict: 'fail', code: 422, order_id: null, version: null });
     return { refusedButDone: [`order:${key(3, 1)}`] };
   },
+  'its outcome is unknown, then refused, and done': ({ run, calls, key }) => {
+    const [first] = calls(3, 1);
+    answerAll(calls(3, 1), { verdict: 'fail', code: 422, order_id: null, version: null });
+    run.calls.push({ ...first!, answer: { verdict: 'unknown', code: 0, hash: null, order_id: null, version: null } });
+    return { refusedButDone: [`order:${key(3, 1)}`] };
+  },
+  'the outcome of a change is unknown, then refused, and done': ({ run, calls, id }) => {
+    const [first] = calls(1, 2);
+    answerAll(calls(1, 2), { verdict: 'fail', code: 404, order_id: null, version: null });
+    run.calls.push({ ...first!, answer: { verdict: 'unknown', code: 0, hash: null, order_id: null, version: null } });
+    return { refusedButDone: [`status:${id(1)}/paid`] };
+  },
   'a change refused, and done': ({ calls, id }) => {
     answerAll(calls(1, 2), { verdict: 'fail', code: 404, order_id: null, version: null });
     return { refusedButDone: [`status:${id(1)}/paid`] };
@@ -278,6 +298,10 @@ const defects: Record<string, (planted: Planting) => Expected> = {
   },
   'published as another type': ({ run, msg }) => {
     run.records[0]!.headers['ce_type'] = 'order.status_changed';
+    return { altered: [`message:${msg(0, 1)}`] };
+  },
+  'published without its type': ({ run, msg }) => {
+    delete run.records[0]!.headers['ce_type'];
     return { altered: [`message:${msg(0, 1)}`] };
   },
   'another amount charged': ({ run }) => {

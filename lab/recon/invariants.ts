@@ -127,14 +127,20 @@ function doubled({ charges }: Sets): string[] {
 }
 
 /**
+ * Of an intent of which every request was refused, or never sent, there must be nothing; nor if one of them was refused for
+ * what it asks for, whatever became of the others.
+ */
+const refused = `oks = 0 AND (unknowns = 0 OR is_refused)`;
+
+/**
  * Which change came from which key is known only where it was answered. So changes of an order to a status are counted
  * against the intents that asked for it and may have had an effect.
  */
 const changesBeyondIntents = `
   SELECT e.order_id, e.status, coalesce(a.asked, 0) AS asked, coalesce(a.refused, 0) AS refused
   FROM (SELECT order_id, status, count(DISTINCT version) AS changes FROM recon_outbox WHERE version > 1 GROUP BY 1, 2) e
-    LEFT JOIN (SELECT order_id, status, count(*) FILTER (WHERE oks + unknowns > 0) AS asked,
-      count(*) FILTER (WHERE oks + unknowns = 0) AS refused
+    LEFT JOIN (SELECT order_id, status, count(*) FILTER (WHERE NOT (${refused})) AS asked,
+      count(*) FILTER (WHERE ${refused}) AS refused
       FROM recon_keys WHERE operation <> 'create' GROUP BY 1, 2) a USING (order_id, status)
   WHERE e.changes > coalesce(a.asked, 0)`;
 
@@ -180,19 +186,23 @@ const outOfOrder: readonly string[] = [
  * 408, 425, 429), or a conflict with one under way (409), which some say. One that says something of the request itself
  * (no such order, not valid) contradicts the ok. Over gRPC those are INVALID_ARGUMENT, NOT_FOUND and OUT_OF_RANGE.
  */
-const contradicts = `verdict = 'fail' AND (code IN ('3', '5', '11')
+export const contradicts = `verdict = 'fail' AND (code IN ('3', '5', '11')
   OR code ~ '^4[0-9][0-9]$' AND code NOT IN ('401', '403', '408', '409', '425', '429'))`;
 
 /** That its key belongs to another request (409, ALREADY_EXISTS, FAILED_PRECONDITION) is never true of a ledger's. */
 const isTakenForAnother = `verdict = 'fail' AND code IN ('409', '6', '9')`;
 
+/** Both doors of ours name the order that was made, and the version that a change has led to. */
+const namesNothing = `coalesce(verdict, 'ok') = 'ok'
+  AND (told_order IS NULL OR (operation <> 'create' AND told_version IS NULL))`;
+
 const answeredDifferently = ({ byLedger }: Circumstances): string[] => [
-  ...(byLedger ? [`SELECT concat('key:', key) FROM recon_intents WHERE ${isTakenForAnother}`] : []),
+  ...(byLedger ? [`SELECT concat('key:', key) FROM recon_intents WHERE ${isTakenForAnother} OR ${namesNothing}`] : []),
   `SELECT concat('key:', key) FROM recon_intents WHERE coalesce(verdict, 'ok') = 'ok'
    GROUP BY tenant, operation, key, door HAVING min(hash) <> max(hash)`,
   `SELECT concat('key:', key) FROM recon_keys WHERE two_answers`,
   `SELECT concat('event:', told_order, '/', told_version) FROM recon_keys WHERE oks > 0
-   GROUP BY told_order, told_version HAVING count(*) > 1 AND told_order IS NOT NULL`,
+   GROUP BY told_order, told_version HAVING count(*) > 1 AND told_order IS NOT NULL AND told_version IS NOT NULL`,
   `SELECT concat('key:', key) FROM recon_keys WHERE oks > 0 AND told_order <> order_id`,
   `SELECT concat('key:', k.key) FROM recon_keys k JOIN recon_own o ON o.order_id = k.told_order
    WHERE k.operation = 'create' AND o.account_id <> k.account_id`,
@@ -200,9 +210,8 @@ const answeredDifferently = ({ byLedger }: Circumstances): string[] => [
    WHERE k.tenant IS NOT DISTINCT FROM r.tenant AND k.oks > 0 AND ${contradicts}`,
 ];
 
-/** Of an intent of which every request was refused, or never sent, there must be nothing. */
 const refusedButDone: readonly string[] = [
-  `SELECT concat('order:', k.key) FROM recon_keys k WHERE k.operation = 'create' AND oks + unknowns = 0
+  `SELECT concat('order:', k.key) FROM recon_keys k WHERE k.operation = 'create' AND ${refused}
      AND EXISTS (SELECT FROM recon_own o WHERE o.account_id = k.account_id)`,
   `SELECT concat('status:', order_id, '/', status) FROM (${changesBeyondIntents}) AS change WHERE refused > 0`,
 ];
@@ -210,7 +219,7 @@ const refusedButDone: readonly string[] = [
 /** What is published again is the same, byte for byte; and it is what was committed. */
 const altered: readonly string[] = [
   `SELECT concat('message:', f.msg_id) FROM recon_first f LEFT JOIN recon_outbox b USING (msg_id)
-   WHERE f.record <> f.other_record OR f.digest <> b.digest OR f.type <> b.type
+   WHERE f.record <> f.other_record OR f.digest <> b.digest OR (b.type IS NOT NULL AND f.type IS DISTINCT FROM b.type)
      OR (b.msg_id IS NOT NULL AND f.key IS DISTINCT FROM b.order_id)`,
 ];
 

@@ -2,6 +2,7 @@
 import type pg from 'pg';
 import { copyIn } from './copy.ts';
 import { linesOf, type Ledger } from './ledger.ts';
+import { contradicts } from './invariants.ts';
 import { collation, columns, createTable, type SetName } from './sets.ts';
 import { Undecided } from './undecided.ts';
 
@@ -110,6 +111,7 @@ export async function prepare(judge: pg.Client, { byLedger }: { byLedger: boolea
        min(order_id) AS order_id, min(status) AS status, count(*)::int AS requests,
        count(*) FILTER (WHERE ok)::int AS oks,
        count(*) FILTER (WHERE NOT ok AND verdict <> 'fail')::int AS unknowns,
+       coalesce(bool_or(${contradicts}), false) AS is_refused,
        min(told_order) FILTER (WHERE ok) AS told_order, min(told_version) FILTER (WHERE ok) AS told_version,
        min(told_ms) FILTER (WHERE ok) AS told_ms,
        (min(told_order) FILTER (WHERE ok) <> max(told_order) FILTER (WHERE ok)

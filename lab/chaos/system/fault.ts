@@ -78,7 +78,7 @@ export function isWireFault(fault: Fault): fault is WireFault {
 export function inWords(fault: Fault): string {
   if (isWireFault(fault)) {
     const { kind, wire, scope, forMs, sends } = fault;
-    const when = sends === undefined ? '' : ` at ${sends}`;
+    const when = sends === undefined ? '' : ` at ${sends.replace('\0', '')}`;
     return `${kind} on ${scope === 'one' ? 'one connection' : 'all connections'} of ${wire}${when}, ${forMs} ms`;
   }
   switch (fault.kind) {

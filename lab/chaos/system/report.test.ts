@@ -7,7 +7,7 @@ import { drawSchedule } from './schedule.ts';
 const schedule = drawSchedule({ seed: 1, seconds: 90, rate: 500, uniqueCharge: false, minOrders: 20_000 });
 const verdict: Verdict = {
   verdict: 'clean',
-  counts: { keys: 30_000, orders: 25_000, wireDuplicates: 12 },
+  counts: { keys: 30_000, orders: 25_000, outboxRows: 30_000, wireDuplicates: 12 },
   deltas: { lost: { count: 0, ids: [] } },
   reasons: [],
   tookMs: 1,
@@ -43,7 +43,11 @@ const bad: [facts: Partial<Facts>, reason: RegExp][] = [
   [{ verdict: { ...verdict, counts: { ...verdict.counts, otherOrders: 1 } } }, /1 orders are of no account/],
   [{ endedBadly: ['relay-1'] }, /relay-1 did not end well/],
   [{ edgeReplays: 0 }, /vacuous: there were no edge replays/],
-  [{ inboxDuplicates: 0 }, /vacuous: there were no inbox duplicates/],
+  [{ inboxDuplicates: 3, injected: 3 }, /vacuous: there were no inbox duplicates/],
+  [
+    { verdict: { ...verdict, counts: { ...verdict.counts, outboxRows: 25_000 } } },
+    /vacuous: there were no status changes/,
+  ],
   [
     { verdict: { ...verdict, counts: { ...verdict.counts, wireDuplicates: 0 } } },
     /vacuous: there were no wire duplicates/,

@@ -36,7 +36,7 @@ export interface Report {
   paths: Record<Path, number>;
   injectedDuplicates: number;
   pooledTransactions?: number | undefined;
-  /** Duplicates that reached payments and changed nothing. */
+  /** Duplicates that reached payments and changed nothing, without those that it has delivered to itself. */
   absorbed: number;
   /** With 95 % confidence no more than this share of intents is lost or doubled, given that none was: 3/N. */
   upperBound: number | undefined;
@@ -52,7 +52,9 @@ export function reportOf(facts: Facts): Report {
   const paths: Record<Path, number> = {
     'edge replays': facts.edgeReplays,
     'wire duplicates': verdict.counts['wireDuplicates'] ?? 0,
-    'inbox duplicates': facts.inboxDuplicates,
+    // Beyond what payments has delivered to itself. Both are lower bounds, so this may be a little off.
+    'inbox duplicates': Math.max(0, facts.inboxDuplicates - facts.injected),
+    'status changes': Math.max(0, (verdict.counts['outboxRows'] ?? 0) - (verdict.counts['orders'] ?? 0)),
   };
   const orders = verdict.counts['orders'] ?? 0;
   const intents = verdict.counts['keys'] ?? 0;
@@ -82,7 +84,7 @@ export function reportOf(facts: Facts): Report {
     paths,
     injectedDuplicates: facts.injected,
     pooledTransactions: facts.pooled,
-    absorbed: facts.inboxDuplicates,
+    absorbed: paths['inbox duplicates'],
     upperBound: verdict.verdict === 'clean' && intents > 0 ? 3 / intents : undefined,
     recoveryMs:
       recoveries.length > 0 ? { median: recoveries[recoveries.length >> 1]!, longest: recoveries.at(-1)! } : undefined,

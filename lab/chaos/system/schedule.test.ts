@@ -1,8 +1,18 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { crashPoints, drawSchedule, kindsOf, shotSchedule, targetOf, withOnly, type CrashPoint } from './schedule.ts';
-import { isWireFault, wireKinds } from './fault.ts';
+import { sends } from '../../proxy/fault.ts';
+import { inWords, isWireFault, wireKinds } from './fault.ts';
+import {
+  crashPoints,
+  drawSchedule,
+  kindsOf,
+  shotSchedule,
+  targetOf,
+  withOnly,
+  type CrashPoint,
+  type Schedule,
+} from './schedule.ts';
 import { points, roles, wires } from './places.ts';
 
 const options = { seed: 1, seconds: 90, rate: 500, uniqueCharge: false, minOrders: 20_000 };
@@ -46,6 +56,28 @@ test('a fault on a wire is over before the next on the same wire begins', () => 
       }
     }),
   );
+});
+
+/** As node-postgres sends them: a simple query is its text and a NUL. */
+test('a fault at COMMIT is at no BEGIN, and a lost answer is that to COMMIT', () => {
+  const all = [1, 2, 3, 4].flatMap((seed) => drawSchedule({ ...options, seed, seconds: 900 }).faults);
+  const atCommit = all.filter(isWireFault).filter(({ sends: text }) => text !== undefined);
+  assert.deepEqual([...new Set(atCommit.map(({ kind }) => kind))].sort(), ['cut', 'lose-answer']);
+  for (const fault of atCommit) {
+    const isHit = sends(fault.sends!);
+    assert.ok(isHit(Buffer.from('Q\0\0\0\x0bCOMMIT\0')));
+    assert.ok(!isHit(Buffer.from('Q\0\0\0\x28BEGIN ISOLATION LEVEL READ COMMITTED\0')));
+    assert.ok(fault.kind !== 'lose-answer' || fault.bytes! < 18);
+    assert.match(inWords(fault), / at COMMIT, /);
+  }
+});
+
+test('in a long run some stand still for longer than a transaction of a consumer may', () => {
+  const standing = ({ faults }: Pick<Schedule, 'faults'>): number[] =>
+    faults.flatMap((fault) => (fault.kind === 'freeze' ? [fault.forMs] : []));
+  const long = standing(drawSchedule({ ...options, seconds: 600 }));
+  assert.ok(long.some((ms) => ms > 30_000) && long.some((ms) => ms < 30_000));
+  assert.ok(standing(drawSchedule(options)).every((ms) => ms > 10_000 && ms < 30_000));
 });
 
 test('a longer time has more faults, as dense as a short one', () => {

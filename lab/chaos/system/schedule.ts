@@ -3,7 +3,7 @@ import { isWireFault, wireKinds, type Fault, type FaultKind, type Outcome, type 
 import { brokers, kindOf, points, roles, wires } from './places.ts';
 import { randomFrom, type Random } from './random.ts';
 
-export type Path = 'edge replays' | 'wire duplicates' | 'inbox duplicates';
+export type Path = 'edge replays' | 'wire duplicates' | 'inbox duplicates' | 'status changes';
 
 export type EffectOrder = (typeof effectOrders)[number];
 export const effectOrders = ['inbox-first', 'charge-first'] as const;
@@ -59,8 +59,14 @@ const quietTailMs = 12_000;
 /** How long a target is left alone behind a fault, so that two do not undo each other. */
 const restMs = 3_000;
 
-/** Past every timeout: of the relays' watchdog (6 s), of a group's session (6 s) and of a client (3 s). */
-const freezeMs = [7_500, 9_000] as const;
+/**
+ * Past the timeouts of the relays' watchdog (6 s), of a group's session (6 s), of a rebalance (10 s), of a client (3 s), and
+ * of transactions of the edge that stand idle (10 s).
+ */
+const freezeMs = [10_500, 12_000] as const;
+/** Also past those of a consumer (30 s), in runs that have the time for it: every fourth. */
+const longFreezeMs = [31_000, 34_000] as const;
+const longRunS = 300;
 const usualDupRate = 0.05;
 /** A position has to come within seconds, also on a machine that is busy. */
 const maxHit = 6;
@@ -78,7 +84,8 @@ export function drawSchedule({ aim = {}, ...options }: ScheduleOptions): Schedul
     const atMs = Math.round(gapMs * n + random.between(0, Math.floor(gapMs)));
     const isFree = (target: string): boolean =>
       [target, ownerOf(target)].every((each) => (busy.get(each) ?? 0) <= atMs);
-    const fault = drawFault(random, card, atMs, { isFree, places });
+    const leftMs = options.seconds >= longRunS ? options.seconds * 1_000 - atMs : 0;
+    const fault = drawFault(random, card, atMs, { isFree, places, leftMs });
     const untilMs = atMs + ('forMs' in fault ? fault.forMs : 0) + restMs;
     for (const target of [targetOf(fault), ownerOf(targetOf(fault))])
       busy.set(target, Math.max(busy.get(target) ?? 0, untilMs));
@@ -88,7 +95,7 @@ export function drawSchedule({ aim = {}, ...options }: ScheduleOptions): Schedul
     version: 1,
     ...options,
     dupRate: options.dupRate ?? usualDupRate,
-    mustSee: ['edge replays', 'wire duplicates', 'inbox duplicates'],
+    mustSee: ['edge replays', 'wire duplicates', 'inbox duplicates', 'status changes'],
     faults: [...aimedKills(random, aim, options.seconds * 1_000), ...faults],
   };
 }
@@ -113,13 +120,15 @@ interface Board {
   isFree(target: string): boolean;
   /** The points of each kind of program. */
   places: Readonly<Partial<Record<string, readonly string[]>>>;
+  /** For what takes long; none in a short run. */
+  leftMs: number;
 }
 
 function drawFault(
   random: Random,
   [kind, program]: (typeof deck)[number],
   atMs: number,
-  { isFree, places }: Board,
+  { isFree, places, leftMs }: Board,
 ): Fault {
   const free = (targets: readonly string[]): string => {
     const open = targets.filter(isFree);
@@ -133,7 +142,9 @@ function drawFault(
       // Every fourth strikes by the clock alone: it may find what no point has a name for.
       const where = random.between(1, 4) === 1 ? {} : { position };
       if (kind === 'kill') return { kind, atMs, role, ...where };
-      return { kind, atMs, role, ...where, forMs: random.between(...freezeMs) };
+      const isLong = leftMs > 2 * longFreezeMs[1] && random.between(1, 4) === 1;
+      const [least, most] = isLong ? longFreezeMs : freezeMs;
+      return { kind, atMs, role, ...where, forMs: random.between(least, most) };
     }
     case 'postgres-kill':
       return { kind, atMs, server: 'postgres' };
@@ -146,15 +157,26 @@ function drawFault(
   }
 }
 
+/** With the end of its text, or BEGIN ISOLATION LEVEL READ COMMITTED would do. The answer has 18 bytes. */
+const commit = 'COMMIT\0';
+
 function drawWireFault(random: Random, kind: WireFault['kind'], atMs: number, wire: string): WireFault {
   const direction = random.pick(['to-server', 'to-client'] as const);
   // The end of a transaction is the moment at which a lost answer is worth most.
-  const sends = /^(relay|payments)-\d:postgres$/.test(wire) && random.between(1, 2) === 1 ? { sends: 'COMMIT' } : {};
+  const sends = /^(relay|payments)-\d:postgres$/.test(wire) && random.between(1, 2) === 1 ? { sends: commit } : {};
   switch (kind) {
     case 'cut':
       return { kind, atMs, wire, scope: random.pick(['one', 'all']), forMs: random.between(1_000, 3_000), ...sends };
     case 'lose-answer':
-      return { kind, atMs, wire, scope: 'one', forMs: 5_000, bytes: random.between(0, 60), ...sends };
+      return {
+        kind,
+        atMs,
+        wire,
+        scope: 'one',
+        forMs: 5_000,
+        bytes: random.between(0, 'sends' in sends ? 17 : 60),
+        ...sends,
+      };
     case 'reset':
       return { kind, atMs, wire, scope: 'one', forMs: 5_000, direction, bytes: random.between(1, 400) };
     case 'one-way':

@@ -54,7 +54,9 @@ async function strikeProgram(battle: Battle, fault: Kill | Freeze): Promise<Outc
     if (fault.kind === 'kill') return { result: 'fired', firedAtMs, ...(await recovery(battle, role, program.pid)) };
     await pause(battle, fault.forMs);
     letGo();
-    return { result: 'fired', firedAtMs };
+    // One that the end of the faults has cut short is past no timeout.
+    const isWhole = battle.nowMs() - firedAtMs >= fault.forMs - lookEveryMs;
+    return { result: isWhole ? 'fired' : 'missed', firedAtMs };
   }
   return missed;
 }

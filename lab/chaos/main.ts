@@ -110,7 +110,7 @@ function scheduleOf(given: Given): Schedule {
     rate,
     dupRate: Number(given['dup-rate']),
     uniqueCharge,
-    pooled: given.pooler,
+    ...(given.pooler && { pooled: true }),
   };
   if (crashPoint) return shotSchedule(crashPoint, { ...base, ...shot, effectOrder: given['effect-order'] });
   if (given.quick) return drawSchedule({ ...base, ...quick });

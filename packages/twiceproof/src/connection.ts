@@ -1,3 +1,4 @@
+import { withCauses } from './failure.ts';
 import type { Tx } from './tx.ts';
 
 /** What we need of a `pg` pool. */
@@ -54,8 +55,10 @@ export function isServerError(error: unknown): boolean {
   return typeof code === 'string' && /^(?!57P|08)(?=.*\d)[0-9A-Z]{5}$/.test(code);
 }
 
+const passing: ReadonlySet<unknown> = new Set(['40001', '40P01', 'TP_INBOX_EXPIRED']);
+
 export function isPassing(error: unknown): boolean {
-  return ['40001', '40P01', 'TP_INBOX_EXPIRED'].includes(String((error as { code?: unknown } | undefined)?.code));
+  return withCauses(error).some((each) => passing.has((each as { code?: unknown } | null | undefined)?.code));
 }
 
 /**

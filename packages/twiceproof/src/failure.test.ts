@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { TwiceproofError } from './errors.ts';
-import { failureOf } from './failure.ts';
+import { failureOf, withCauses } from './failure.ts';
 
 const withCode = (code: string) => Object.assign(new Error('failed'), { code });
 
@@ -39,4 +39,14 @@ test('a lost database is told from a lost answer to COMMIT, and both from a bug'
     undefined,
   ];
   for (const bug of bugs) assert.equal(failureOf(bug), 'unexpected');
+});
+
+test('an error comes with what it was made of, however that is made', () => {
+  const inner = new Error('inner');
+  const outer = new Error('outer', { cause: inner });
+  assert.deepEqual(withCauses(outer), [outer, inner]);
+  for (const alone of [undefined, null, 'text', inner]) assert.deepEqual(withCauses(alone), [alone]);
+  const loop = new Error('loop');
+  loop.cause = loop;
+  assert.equal(withCauses(loop).length, 5);
 });

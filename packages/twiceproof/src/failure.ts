@@ -32,3 +32,15 @@ export function failureOf(error: unknown): Failure {
     /^Connection terminated|^timeout exceeded when|^Query read timeout|connection error and is not queryable/;
   return isLost.test(String(message)) ? 'unavailable' : 'unexpected';
 }
+
+const longestChain = 5;
+
+/** An error and what it was made of: handlers, and libraries that they use, wrap what they were told. */
+export function withCauses(error: unknown): unknown[] {
+  const chain = [error];
+  for (let at = error; chain.length < longestChain; chain.push(at)) {
+    at = (at as { cause?: unknown } | null | undefined)?.cause;
+    if (at === undefined || at === null) break;
+  }
+  return chain;
+}

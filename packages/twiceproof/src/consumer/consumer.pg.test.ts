@@ -273,21 +273,40 @@ test('the database goes away in the midst of a handler: it waits, goes on when i
   assert.deepEqual([runs, running.passes[0]!.first], [2, 3]);
 });
 
-test('a handler that stands still for too long loses its transaction, and with it its hold on its messages', async () => {
-  let runs = 0;
-  const observer = new pg.Client(url);
-  await observer.connect();
+test('the server ends a transaction that stands idle for longer than a handler may take', async () => {
+  let found: unknown;
   const set = async (tx: Tx, messages: readonly ReceivedMessage[]): Promise<void> => {
     await write(tx, messages);
-    if ((runs += 1) > 1) return;
-    const { rows } = await tx.query('SELECT pg_backend_pid() AS pid');
-    const alive = 'SELECT FROM pg_stat_activity WHERE pid = $1';
-    await until(async () => (await observer.query(alive, [rows[0]!['pid']])).rowCount === 0);
+    const { rows } = await tx.query("SELECT current_setting('idle_in_transaction_session_timeout') AS idle");
+    found = rows[0]!['idle'];
   };
   await publish('a1', 'b1');
-  await consume(2, { handler: { set }, idleTimeoutMs: 100 });
-  await observer.end();
-  assert.deepEqual([runs, await effects(), await heldTexts()], [2, ['a1', 'b1'], []]);
+  await consume(2, { handler: { set }, handlerTimeoutMs: 4_000, idleTimeoutMs: 5_000 });
+  assert.equal(found, '5s');
+});
+
+test('a handler that sends nothing for too long, as one that calls another service, is halved and held, not tried for ever', async () => {
+  const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => {
+    await write(tx, [message]);
+    if (textOf(message) === 'b1') await delay(400);
+  };
+  await publish('a1', 'b1', 'c1');
+  await consume(3, { handler: { each }, handlerTimeoutMs: 200, idleTimeoutMs: 300, attempts: 2 });
+  assert.deepEqual([await effects(), await heldTexts()], [['a1', 'c1'], ['parked b1']]);
+});
+
+test('what the database said is known through the error in which a handler has wrapped it', async () => {
+  let runs = 0;
+  const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => {
+    await write(tx, [message]);
+    if ((runs += 1) > 1) return;
+    await tx.query("DO $$ BEGIN RAISE EXCEPTION 'deadlock' USING ERRCODE = '40P01'; END $$").catch((cause: unknown) => {
+      throw new Error('charging failed', { cause });
+    });
+  };
+  await publish('a1');
+  await consume(1, { handler: { each }, attempts: 1 });
+  assert.deepEqual([runs, await effects(), await heldTexts()], [2, ['a1'], []]);
 });
 
 test('what cannot be read is held as it came, once, and nothing stops for it', async () => {
@@ -720,7 +739,13 @@ test('an observer, or an alarm, that throws changes nothing', async () => {
 });
 
 test('options that cannot be are refused', () => {
-  for (const wrong of [{ name: '' }, { batch: 0 }, { workers: 0 }, { attempts: 0 }, { idleTimeoutMs: -1 }]) {
+  const slow = [
+    { idleTimeoutMs: -1 },
+    { handlerTimeoutMs: 0 },
+    { handlerTimeoutMs: 30_000 },
+    { idleTimeoutMs: 20_000 },
+  ];
+  for (const wrong of [{ name: '' }, { batch: 0 }, { workers: 0 }, { attempts: 0 }, ...slow]) {
     assert.throws(() => start(wrong), { code: 'TP_OPTION' });
   }
   assert.throws(() => start({ schema: 'a"b' }), { code: 'TP_SCHEMA_NAME' });

@@ -43,13 +43,14 @@ export interface ConsumerOptions {
   attempts?: number;
   /** In the transaction in which they are held, for example to append a copy to the outbox for a topic of dead letters. */
   onHeld?(tx: Tx, held: readonly HeldRow[]): Promise<void>;
+  /** How long the handler may take for a batch. Then it is rolled back and halved. Defaults to 20,000. */
+  handlerTimeoutMs?: number;
   /**
-   * How long a handler may do something else in the midst of its transaction. Then the server ends it: a process that is
-   * frozen must not keep its messages from the one that has the lane now. Defaults to 30,000.
+   * How long the server lets a transaction stand idle: a process that is frozen must not keep its messages from the one that
+   * has the lane now. Longer than `handlerTimeoutMs`, or a handler that is only slow, such as one that calls another
+   * service, would be taken for one that is frozen, and its batch would be tried as a whole for ever. Defaults to 30,000.
    */
   idleTimeoutMs?: number;
-  /** How long the handler may take for a batch. Then it is rolled back and halved. Defaults to 60,000. */
-  handlerTimeoutMs?: number;
   /**
    * Runs messages that are older than what the inbox remembers, though they may have run before. For experiments only: this
    * is how people are charged twice. Defaults to false.
@@ -68,8 +69,8 @@ const defaults = {
   onFailure: 'park',
   attempts: 5,
   unsafeRunLate: false,
+  handlerTimeoutMs: 20_000,
   idleTimeoutMs: 30_000,
-  handlerTimeoutMs: 60_000,
   wishesEveryMs: 1_000,
 } as const;
 const waitMs = 1_000;
@@ -97,6 +98,10 @@ export function createConsumer(options: ConsumerOptions): Consumer {
     throw new TwiceproofError('TP_OPTION', 'name is a text; batch, workers and attempts are numbers from 1 on');
   }
   const { handlerTimeoutMs, unsafeRunLate: runLate } = settings;
+  if (!(handlerTimeoutMs > 0 && handlerTimeoutMs < idleTimeoutMs)) {
+    const given = `${handlerTimeoutMs} and ${idleTimeoutMs}`;
+    throw new TwiceproofError('TP_OPTION', `0 < handlerTimeoutMs < idleTimeoutMs is needed, not ${given}`);
+  }
   const positions = new Map<string, bigint>();
   const common = { pool, schema: options.schema, consumer: name, handler, idleTimeoutMs, handlerTimeoutMs };
   const apply = createApply({ ...common, runLate, positions, onHeld: options.onHeld });

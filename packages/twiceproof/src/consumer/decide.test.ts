@@ -16,6 +16,10 @@ test('what is not the message is tried again for as long as it takes, and never 
     withCode('53300'),
     withCode('40001'),
     withCode('ECONNREFUSED'),
+    withCode('42501'),
+    withCode('42P01'),
+    new Error('charging failed', { cause: withCode('40P01') }),
+    new Error('charging failed', { cause: new Error('by the ORM', { cause: lost }) }),
   ]) {
     for (const messages of [1, 500]) {
       assert.equal(
@@ -49,7 +53,17 @@ test('what may pass is tried some times first: also what was too slow, which may
     (code) => new TypeError('fetch failed', { cause: withCode(code) }),
   );
   const outOfTime = new DOMException('The operation was aborted due to timeout', 'TimeoutError');
-  const all = [retryable, withCode('57014'), withCode('55P03'), unreachable, readTimeout, ...fetches, outOfTime];
+  const wrapped = new Error('no', { cause: withCode('57014') });
+  const all = [
+    retryable,
+    wrapped,
+    withCode('57014'),
+    withCode('55P03'),
+    unreachable,
+    readTimeout,
+    ...fetches,
+    outOfTime,
+  ];
   for (const cause of all) {
     assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 4, attempts: 5 }), 'again');
     assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 5, attempts: 5 }), 'hold');

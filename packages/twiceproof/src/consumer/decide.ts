@@ -1,4 +1,4 @@
-import { failureOf } from '../failure.ts';
+import { failureOf, withCauses } from '../failure.ts';
 
 /** The handler threw, or what it wrote could not be committed: the message is to blame, unless its database is. */
 export class HandlerError extends Error {
@@ -32,33 +32,48 @@ export function isOfMessage(error: unknown): error is HandlerError {
   return error instanceof HandlerError && !(error.ofDatabase && isElsewhere(error.cause));
 }
 
-/** The database, the network or another transaction: nothing that the message could help. */
+/**
+ * The database, the network or another transaction: nothing that the message could help. Nor can it help that a table, a
+ * column or a right is missing: that is so with all messages, and to hold them one by one would empty the topic.
+ */
 export function isElsewhere(error: unknown): boolean {
-  const code = codeOf(error);
   if (isTooSlow(error)) return false;
-  return failureOf(error) !== 'unexpected' || code === '40001' || code === '40P01' || code === 'TP_INBOX_EXPIRED';
+  return withCauses(error).some((each) => failureOf(each) !== 'unexpected' || elsewhere.has(codeOf(each)));
 }
+
+/** Serialization, deadlock; insufficient privilege; undefined column, function, table, schema. */
+const elsewhere: ReadonlySet<unknown> = new Set([
+  '40001',
+  '40P01',
+  'TP_INBOX_EXPIRED',
+  '42501',
+  '42703',
+  '42883',
+  '42P01',
+  '3F000',
+]);
 
 /** A statement ran out of time, or did not get its lock: perhaps because of others, and perhaps always with this message. */
 function isTooSlow(error: unknown): boolean {
-  const message = String((error as { message?: unknown } | null | undefined)?.message);
-  return (
-    ['57014', '55P03', 'TP_HANDLER_SLOW'].includes(String(codeOf(error))) || message.startsWith('Query read timeout')
-  );
+  return withCauses(error).some((each) => {
+    const { message } = (each ?? {}) as { message?: unknown };
+    return tooSlow.has(codeOf(each)) || String(message).startsWith('Query read timeout');
+  });
 }
+
+const tooSlow: ReadonlySet<unknown> = new Set(['57014', '55P03', 'TP_HANDLER_SLOW']);
 
 /** Also a service of its own that cannot be reached: that may be always so with this message. */
 function mayPass(error: unknown): boolean {
   const { retryable } = (error ?? {}) as { retryable?: unknown };
-  return isTooSlow(error) || retryable === true || isUnreachable(error);
+  return isTooSlow(error) || retryable === true || withCauses(error).some(isUnreachable);
 }
 
 /** `fetch` wraps what the network said, has codes of its own for some of it, and a signal that ends it has only a name. */
-function isUnreachable(error: unknown, depth = 0): boolean {
-  const { name, cause } = (error ?? {}) as { name?: unknown; cause?: unknown };
+function isUnreachable(error: unknown): boolean {
+  const { name } = (error ?? {}) as { name?: unknown };
   if (failureOf(error) === 'unavailable' || name === 'TimeoutError') return true;
-  if (/^UND_ERR_(SOCKET|\w+_TIMEOUT)$/.test(String(codeOf(error)))) return true;
-  return cause !== undefined && depth < 5 && isUnreachable(cause, depth + 1);
+  return /^UND_ERR_(SOCKET|\w+_TIMEOUT)$/.test(String(codeOf(error)));
 }
 
 function codeOf(error: unknown): unknown {

@@ -1,4 +1,5 @@
 import { TwiceproofError } from '../errors.ts';
+import { withCauses } from '../failure.ts';
 import type { Tx } from '../tx.ts';
 import type { ReceivedMessage } from '../wire.ts';
 import { within } from '../within.ts';
@@ -10,7 +11,8 @@ import { within } from '../within.ts';
  *
  * Messages come in the order of their lane. One that throws is found by halving its batch; what it threw decides:
  *
- * - the database is away, or another transaction was in the way: all of it is tried again, for as long as it takes
+ * - the database is away, another transaction was in the way, or a table, a column or a right is missing: all of it is tried
+ *   again, for as long as it takes
  * - an error whose `retryable` is true, a service of its own that cannot be reached, or it took too long: it is tried
  *   again, `attempts` times, and then held
  * - anything else: the message is held
@@ -62,9 +64,6 @@ export function watchTx(tx: Tx): { tx: Tx; isOurs(error: unknown): boolean } {
       }
     },
   };
-  const isOurs = (error: unknown): boolean => {
-    if (typeof error !== 'object' || error === null) return false;
-    return seen.has(error) || isOurs((error as { cause?: unknown }).cause);
-  };
+  const isOurs = (error: unknown): boolean => withCauses(error).some((each) => seen.has(each as object));
   return { tx: watched, isOurs };
 }

@@ -3,7 +3,7 @@ import { createHeld, type HeldRow, type InLine, type ToKeep } from '../inbox/hel
 import { point } from '../points.ts';
 import { transaction } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
-import { isElsewhere } from './decide.ts';
+import { HandlerError, isElsewhere, isOfMessage } from './decide.ts';
 import { createSettle, Refused, type SettleOptions } from './redrive-settle.ts';
 
 export interface LineOptions extends SettleOptions {
@@ -99,8 +99,11 @@ export function createLine(options: LineOptions): WorkOff {
         parts.unshift(open.slice(0, half), open.slice(half));
       } else {
         open.forEach(stopAt);
-        if (taken.length === 0 || isElsewhere(error)) done.trouble ??= failure;
-        else await keep(taken.map((row) => ({ ...row, reason: reasonOf(error) })));
+        const cause = error instanceof HandlerError ? error.cause : error;
+        // A service of the handler's own that is away is its message's, as in a batch.
+        const isToBlame = error instanceof HandlerError ? isOfMessage(error) : !isElsewhere(error);
+        if (taken.length === 0 || !isToBlame) done.trouble ??= { error: cause };
+        else await keep(taken.map((row) => ({ ...row, reason: reasonOf(cause) })));
       }
     }
   };

@@ -4,7 +4,8 @@ import { onItsOwnConnection } from '../own-connection.ts';
 import type { Pool } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
 import { fromDelivery, type ReceivedMessage } from '../wire.ts';
-import { runHandlerInTime, type Handler } from './handler.ts';
+import { HandlerError } from './decide.ts';
+import { runHandlerInTime, watchTx, type Handler } from './handler.ts';
 
 export interface SettleOptions {
   pool: Pool;
@@ -84,7 +85,12 @@ export function createSettle(options: SettleOptions): (tx: Tx, rows: readonly He
     }
     if (refused.size > 0) throw new Refused(refused);
     const messages = readable.filter((each) => verdicts.get(each) === 'first').map(({ message }) => message);
-    await onItsOwnConnection(pool, async () => runHandlerInTime(handler, tx, messages, handlerTimeoutMs));
+    const watched = watchTx(tx);
+    try {
+      await onItsOwnConnection(pool, async () => runHandlerInTime(handler, watched.tx, messages, handlerTimeoutMs));
+    } catch (error) {
+      throw new HandlerError(error, watched.isOurs(error));
+    }
   };
 }
 

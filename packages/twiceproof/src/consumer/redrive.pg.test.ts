@@ -260,6 +260,10 @@ test('many keys are released together, each in its order; one that fails stops i
 
 const refusedElsewhere = (): Error => Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
 
+/** What the server says when it has no room for us: that is no fault of a message. */
+const noRoom = async (tx: Tx): Promise<unknown> =>
+  tx.query("DO $$ BEGIN RAISE EXCEPTION 'too many' USING ERRCODE = '53300'; END $$");
+
 async function askForMany(count: number): Promise<void> {
   const messages = texts('a', count).map((text) => toHold('dead', text));
   const all = await transaction(pool, (tx) => held.hold(tx, 'c', messages));
@@ -270,9 +274,9 @@ test('one that cannot be run now stays asked for, and the others do not wait for
   await askForMany(130);
   const effect: Effect = async (tx, text) => {
     await write(tx, text);
-    if (text === 'a20') throw refusedElsewhere();
+    if (text === 'a20') await noRoom(tx);
   };
-  await assert.rejects(redrive(effect), { code: 'ECONNREFUSED' });
+  await assert.rejects(redrive(effect), { code: '53300' });
   assert.equal((await effects()).length, 129);
   assert.deepEqual(
     (await rows()).map(({ asked, reason }) => [asked, reason]),
@@ -283,13 +287,30 @@ test('one that cannot be run now stays asked for, and the others do not wait for
 test('when none of some can be run now, the rest waits for the next look', async () => {
   await askForMany(350);
   const tried = new Set<string>();
-  const effect: Effect = async (_, text) => {
+  const effect: Effect = async (tx, text) => {
     tried.add(text);
-    throw refusedElsewhere();
+    await noRoom(tx);
   };
-  await assert.rejects(redrive(effect), { code: 'ECONNREFUSED' });
+  await assert.rejects(redrive(effect), { code: '53300' });
   assert.equal(tried.size, 100);
   assert.equal((await transaction(pool, (tx) => held.tally(tx, { isAsked: true }))).count, 350);
+});
+
+test("a service of the handler's own that is away is a reason to keep its message, and the wish is done with", async () => {
+  await askForMany(130);
+  const effect: Effect = async (tx, text) => {
+    await write(tx, text);
+    if (text === 'a20') throw refusedElsewhere();
+    if (text === 'a21') throw new TypeError('fetch failed', { cause: refusedElsewhere() });
+  };
+  assert.equal(await redrive(effect), 128);
+  assert.deepEqual(
+    (await rows()).map(({ asked, reason }) => [asked, reason]),
+    [
+      [undefined, 'Error: connect ECONNREFUSED'],
+      [undefined, 'TypeError: fetch failed'],
+    ],
+  );
 });
 
 test('a database that cannot be reached any more is not asked for each of them', async () => {

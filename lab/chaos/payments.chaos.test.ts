@@ -27,7 +27,6 @@ const points: [point: string, hit: number][] = [
   ['transaction:commit-sent', 20],
   ['consumer:committed', 2],
   ['transport:offsets-sent', 1],
-  ['inbox:floor-raised', 1],
 ];
 
 // Side by side, because most of the time is spent waiting until the group believes that a member is dead.
@@ -133,20 +132,25 @@ async function takeLastPartition(): Promise<{ fromMs: number; toMs: number }> {
   return last;
 }
 
-test('SIGKILL at inbox:partition-dropped: the successor drops the rest, and nothing is accepted there again', async () => {
+test('SIGKILL at inbox:floor-raised, then at inbox:partition-dropped: the last drops the rest, and nothing is accepted there again', async () => {
   await paymentsTrial(world, async ({ begin, start, role, heldAsLate, askToRedrive }) => {
     await openInbox(start);
+    const before = await inboxState(world);
     const args = ['--dedup-ttl=3d', '--unsafe-ttl', '--hold-late'];
-    const trap = world.lab.at({ role: role('a'), point: 'inbox:partition-dropped', hit: 2 }, 'kill');
-    const victim = await begin('a', { args });
+    const raised = world.lab.at({ role: role('a'), point: 'inbox:floor-raised' }, 'kill');
+    const dropped = world.lab.at({ role: role('b'), point: 'inbox:partition-dropped', hit: 2 }, 'kill');
+    const first = await begin('a', { args });
     return async () => {
-      await trap.fired(60_000);
-      await victim.exited;
+      await raised.fired(60_000);
+      await first.exited;
       const { floor, partitions } = await inboxState(world);
-      assert.ok(
-        partitions.some(({ toMs }) => toMs <= floor),
-        'it was killed before it was done',
-      );
+      assert.ok(floor > before.floor, 'the floor is raised');
+      assert.deepEqual(partitions, before.partitions, 'and nothing is dropped yet');
+      const second = await begin('b', { args });
+      await dropped.fired(60_000);
+      await second.exited;
+      const left = (await inboxState(world)).partitions;
+      assert.ok(left.length < partitions.length && left.some(({ toMs }) => toMs <= floor), 'some of them are dropped');
       await start('successor', { args });
       await judgeInbox(world);
       await heldAsLate(1);

@@ -1,4 +1,5 @@
 /** Recipes that people publish, and why each breaks. */
+import { points as ownPoints } from '../chaos/system/places.ts';
 import type { Kind, Substitutes } from '../system/programs.ts';
 
 export interface Entry {
@@ -185,7 +186,7 @@ export const entries: readonly Entry[] = [
     recipe: 'the control: id and effect in one transaction, a message at a time',
     substitutes: { payments: script('the-textbook') },
     points: { payments: ['recipe:marked'] },
-    why: 'It is right, and slow. It shows that what breaks the others is the recipe, and not the frame around them.',
+    why: 'It is right, and slow. It shows that what breaks the other consumers is the recipe, and not the frame around them.',
     expects: 'clean',
   },
   {
@@ -193,7 +194,7 @@ export const entries: readonly Entry[] = [
     room: 'inbox',
     recipe: 'twiceproof, all of it',
     substitutes: {},
-    points: {},
+    points: ownPoints,
     why: 'Claim, effect and outbox row are one transaction, and inbox row and effect are one. What lies between the two may duplicate, delay and reorder.',
     expects: 'clean',
   },

@@ -27,8 +27,8 @@ interface Verdict {
 const shortestPauseMs = 5_000;
 /** It reads everything each time, and the more there is the less often: it takes no more than a fifth of the time. */
 const pausePerTime = 4;
-/** Younger intents may be under way. */
-const horizonS = 15;
+/** Younger intents may be under way: a group takes some 20 s to notice who is dead, and to share out his lanes. */
+const horizonS = 30;
 const longestMs = 600_000;
 
 /** Until the signal; `tell` gets each finding. */

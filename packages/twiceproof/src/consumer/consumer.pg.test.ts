@@ -3,6 +3,7 @@ import { after, beforeEach, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
+import type { Pool } from '../connection.ts';
 import { TwiceproofError } from '../errors.ts';
 import { contentHash, createInbox } from '../inbox/accept.ts';
 import { createHeld, type HeldRow } from '../inbox/held.ts';
@@ -271,6 +272,17 @@ test('the database goes away in the midst of a handler: it waits, goes on when i
   await admin.end();
   assert.deepEqual([await effects(), await heldTexts()], [['a1', 'b1', 'c1'], []]);
   assert.deepEqual([runs, running.passes[0]!.first], [2, 3]);
+});
+
+test('a database that falls silent while lanes are given out is told of, and asked again', async () => {
+  let connects = 0;
+  const never = Promise.withResolvers<pg.PoolClient>();
+  const silentAtFirst: Pool = { connect: async () => ((connects += 1) === 1 ? never.promise : pool.connect()) };
+  await publish('a1');
+  const { troubles } = await consume(1, { pool: silentAtFirst, handlerTimeoutMs: 100 });
+  assert.deepEqual(await effects(), ['a1']);
+  assert.ok(troubles.length > 0 && connects > 1, `${troubles.length} troubles`);
+  never.resolve(await pool.connect()); // And is given back by whoever it comes to.
 });
 
 test('the server ends a transaction that stands idle for longer than a handler may take', async () => {

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { connectQuietly } from '../connection.ts';
+import { connectWithin } from '../answered.ts';
 import { withDefaults } from '../defaults.ts';
 import { TwiceproofError } from '../errors.ts';
 import type { HeldRow } from '../inbox/held.ts';
@@ -111,7 +111,8 @@ export function createConsumer(options: ConsumerOptions): Consumer {
 
   async function onAssigned(lanes: readonly AssignedLane[]): Promise<Position[]> {
     for (const { topic, topicId } of lanes) topicIds.set(topic, topicId);
-    const client = await connectQuietly(pool);
+    // On a wire that has fallen silent the lanes would be ours, and nobody would read them.
+    const client = await connectWithin(pool, handlerTimeoutMs);
     let known: (bigint | undefined)[];
     try {
       known = await readPositions(client, name, lanes, options.schema);

@@ -1,4 +1,4 @@
-import { connectQuietly } from '../connection.ts';
+import { connectWithin } from '../answered.ts';
 import { createHeld } from '../inbox/held.ts';
 import type { Tx } from '../tx.ts';
 import { createLine, type Done, type LineOptions } from './redrive-line.ts';
@@ -22,7 +22,7 @@ const atOnce = 100;
  * begins by deleting their held rows. Of two that do this one finds a row, and if it dies, the row is there again.
  */
 export function createRedrive(options: RedriveOptions): Redrive {
-  const { pool, schema, consumer } = options;
+  const { pool, schema, consumer, handlerTimeoutMs } = options;
   const held = createHeld({ schema });
   const workOff = createLine(options);
 
@@ -62,7 +62,7 @@ export function createRedrive(options: RedriveOptions): Redrive {
   }
 
   async function onConnection<T>(work: (tx: Tx) => Promise<T>): Promise<T> {
-    const client = await connectQuietly(pool);
+    const client = await connectWithin(pool, handlerTimeoutMs);
     try {
       const result = await work(client);
       client.release();

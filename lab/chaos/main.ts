@@ -115,7 +115,8 @@ function scheduleOf(given: Given): Schedule {
   if (crashPoint) return shotSchedule(crashPoint, { ...base, ...shot, effectOrder: given['effect-order'] });
   if (given.quick) return drawSchedule({ ...base, ...quick });
   const seconds = given.soak === undefined ? normalS : secondsOf(given.soak)!;
-  return drawSchedule({ ...base, seconds, minOrders: 0 });
+  // A door that nobody gets an answer from any more would cost half of them; who asks for much may get less.
+  return drawSchedule({ ...base, seconds, minOrders: Math.round(0.3 * Math.min(rate, flags.rate.default) * seconds) });
 }
 
 /** Flags that a schedule is drawn by, where they are given. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
@@ -40,6 +40,7 @@ test('exit code 0 and one object on the last line; a table for people; a file', 
     assert.deepEqual([json.code, reportIn(json).verdict], [0, 'clean'], json.stderr);
     assert.match(json.stdout, /^\{"ready":true,"admin":"http:/);
     assert.deepEqual(JSON.parse(await readFile(join(out, 'verdict.json'), 'utf8')), reportIn(json));
+    assert.deepEqual(await readdir(out), ['verdict.json']);
     const table = await recon(...args);
     assert.match(table.stdout, /^ {2}orders +12\n/m);
     assert.match(table.stdout, /^ {2}lost +0\n/m);
@@ -52,8 +53,12 @@ test('exit code 1 for what is wrong, and for what could not be decided; 2 for a 
   const run = soundRun();
   run.charges.push({ ...run.charges[0]!, charge_id: uuidv7() });
   await withLedger(await write(run, place), async (path) => {
-    const wrong = await recon(`--ledger=${path}`, `--topics=${place.topic}`);
+    const out = join(dirname(path), 'out');
+    const wrong = await recon(`--ledger=${path}`, `--topics=${place.topic}`, `--out=${out}`);
     assert.equal(wrong.code, 1);
+    const [head, ...lines] = (await readFile(join(out, 'messages.tsv'), 'utf8')).trimEnd().split('\n');
+    assert.match(head!, /^topic\tpartition\tposition\t/);
+    assert.equal(lines.length, run.records.length);
     assert.ok(wrong.stdout.includes(`charge:${run.orders[0]!.order_id}\n`), wrong.stdout);
   });
   const nothing = await recon('--ledger=/nowhere', `--topics=${place.topic}`, '--json');

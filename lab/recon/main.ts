@@ -24,7 +24,7 @@ const flags = {
   },
   'timeout-s': { type: 'integer', default: 3_600, min: 1, max: 86_400, help: 'after which it could not decide' },
   ids: { type: 'integer', default: 20, min: 0, max: 1_000_000, help: 'how many of each delta are named' },
-  out: { type: 'string', help: 'directory for verdict.json' },
+  out: { type: 'string', help: 'directory for verdict.json, and messages.tsv (the topic) if anything is wrong' },
   'admin-port': { type: 'integer', min: 0, max: 65_535, help: '/metrics while it runs; 0 for a free one' },
 } as const satisfies FlagSpecs;
 
@@ -49,9 +49,9 @@ async function recon({ flags: given, output, signal }: Context<typeof flags>): P
   const admin = createAdminServer({ metrics: watch.metrics, ready: async () => {} });
   try {
     if (given['admin-port'] !== undefined) output.ready({ admin: await listenAdmin(admin, given['admin-port']) });
+    if (given.out !== undefined) mkdirSync(given.out, { recursive: true });
     const report = await reconcile({ ...options, onProgress: watch.progress });
     if (given.out !== undefined) {
-      mkdirSync(given.out, { recursive: true });
       writeFileSync(join(given.out, 'verdict.json'), `${JSON.stringify(report, null, 2)}\n`);
     }
     output.say(tableOf(report));
@@ -81,6 +81,7 @@ async function optionsFrom(given: Context<typeof flags>['flags'], signal: AbortS
     tenant: given.tenant,
     idsShown: given.ids,
     config,
+    messagesTo: given.out === undefined ? undefined : join(given.out, 'messages.tsv'),
     horizonMs: horizonS === undefined ? undefined : horizonS * 1_000,
     signal: AbortSignal.any([signal, AbortSignal.timeout(given['timeout-s'] * 1_000)]),
   };

@@ -16,6 +16,8 @@
  *   once more before the topic: what stood there then is not missed on the topic, and what had left it is a young record.
  * After a drain there is no horizon, and everything is judged.
  */
+import { createWriteStream } from 'node:fs';
+import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { mergeSets, type Config } from './config.ts';
 import { copyIn, copyOut } from './copy.ts';
@@ -43,6 +45,8 @@ export interface ReconOptions {
   config: Config;
   /** What is younger is not judged as lost. Defaults to judging everything. */
   horizonMs?: number | undefined;
+  /** A file for the records of the topic, one to a line, if anything is wrong: the topic may be gone when somebody asks. */
+  messagesTo?: string | undefined;
   signal: AbortSignal;
   onProgress?(progress: Progress): void;
 }
@@ -127,6 +131,13 @@ async function judge(sessions: Sessions, options: ReconOptions, report: Report):
   for (const delta of deltas) {
     report.deltas[delta] = await reading.step(`comparing (${delta})`, async () =>
       violations(session, selects[delta], options.idsShown ?? usualIds),
+    );
+  }
+  const { messagesTo } = options;
+  if (messagesTo !== undefined && deltas.some((delta) => report.deltas[delta].count > 0)) {
+    const text = 'COPY (SELECT * FROM recon_messages ORDER BY topic, partition, position) TO STDOUT (HEADER)';
+    await reading.step('writing the records down', async () =>
+      pipeline(copyOut(session, text), createWriteStream(messagesTo)),
     );
   }
 }

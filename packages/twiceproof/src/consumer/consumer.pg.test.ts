@@ -297,16 +297,6 @@ test('the server ends a transaction that stands idle for longer than a handler m
   assert.equal(found, '5s');
 });
 
-test('a handler that sends nothing for too long, as one that calls another service, is halved and held, not tried for ever', async () => {
-  const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => {
-    await write(tx, [message]);
-    if (textOf(message) === 'b1') await delay(400);
-  };
-  await publish('a1', 'b1', 'c1');
-  await consume(3, { handler: { each }, handlerTimeoutMs: 200, idleTimeoutMs: 300, attempts: 2 });
-  assert.deepEqual([await effects(), await heldTexts()], [['a1', 'c1'], ['parked b1']]);
-});
-
 test('what the database said is known through the error in which a handler has wrapped it', async () => {
   let runs = 0;
   const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => {

@@ -9,7 +9,6 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import { Refusal } from '@twiceproof/program';
 import { cachedDirectory, isRoot, nobody } from './directories.ts';
-import { freePorts } from './ports.ts';
 import { tryConnect } from './postgres.ts';
 import type { Run } from './run.ts';
 import { startServer, waitUntilReady } from './server-process.ts';
@@ -17,7 +16,6 @@ import { startServer, waitUntilReady } from './server-process.ts';
 export interface PgBouncer {
   /** Like the server's own, but through the pooler. */
   readonly url: string;
-  readonly logFile: string;
   /** That went through it so far. */
   countTransactions(): Promise<number>;
   close(): Promise<void>;
@@ -27,8 +25,7 @@ export interface PgBouncerOptions {
   /** The server behind it, with user and password. */
   url: string;
   run: Run;
-  /** Defaults to a free port. */
-  port?: number;
+  port: number;
 }
 
 const execute = promisify(execFile);
@@ -36,10 +33,9 @@ const startTimeoutMs = 10_000;
 /** To the server, for each database. */
 const connections = 50;
 
-export async function startPgBouncer({ url, run, ...options }: PgBouncerOptions): Promise<PgBouncer> {
+export async function startPgBouncer({ url, run, port }: PgBouncerOptions): Promise<PgBouncer> {
   const { command, libraries } = await findPgBouncer();
   const server = new URL(url);
-  const port = options.port ?? (await freePorts(1))[0]!;
   const directory = join(run.openDirectory, 'pgbouncer');
   mkdirSync(directory);
   const users = join(directory, 'users.txt');
@@ -84,7 +80,6 @@ export async function startPgBouncer({ url, run, ...options }: PgBouncerOptions)
   );
   return {
     url: through.href,
-    logFile,
     countTransactions: async () => countTransactions(through),
     close: async () => process.end('SIGTERM', 2_000),
   };

@@ -1,3 +1,4 @@
+import { isPassing } from '../connection.ts';
 import { failureOf, withCauses } from '../failure.ts';
 
 /** The handler threw, or what it wrote could not be committed: the message is to blame, unless its database is. */
@@ -38,20 +39,13 @@ export function isOfMessage(error: unknown): error is HandlerError {
  */
 export function isElsewhere(error: unknown): boolean {
   if (isTooSlow(error)) return false;
-  return withCauses(error).some((each) => failureOf(each) !== 'unexpected' || elsewhere.has(codeOf(each)));
+  return isPassing(error) || withCauses(error).some((each) => failureOf(each) !== 'unexpected' || isMissing(each));
 }
 
-/** Serialization, deadlock; insufficient privilege; undefined column, function, table, schema. */
-const elsewhere: ReadonlySet<unknown> = new Set([
-  '40001',
-  '40P01',
-  'TP_INBOX_EXPIRED',
-  '42501',
-  '42703',
-  '42883',
-  '42P01',
-  '3F000',
-]);
+/** Insufficient privilege; undefined column, function, table, schema. */
+function isMissing(error: unknown): boolean {
+  return ['42501', '42703', '42883', '42P01', '3F000'].includes(String(codeOf(error)));
+}
 
 /** A statement ran out of time, or did not get its lock: perhaps because of others, and perhaps always with this message. */
 function isTooSlow(error: unknown): boolean {

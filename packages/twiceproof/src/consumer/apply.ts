@@ -1,5 +1,6 @@
 import { contentHash, createInbox, type Verdict } from '../inbox/accept.ts';
 import { createHeld, recordHash, type HeldKind, type HeldRow, type ToHold } from '../inbox/held.ts';
+import { usualClockMarginMs } from '../inbox/horizon.ts';
 import { writePositions, type KnownLane } from '../inbox/position.ts';
 import { isServerError } from '../connection.ts';
 import { TwiceproofError } from '../errors.ts';
@@ -12,7 +13,7 @@ import type { Tx } from '../tx.ts';
 import { timeOfUuidv7 } from '../uuid.ts';
 import { fromDelivery, type ReceivedMessage } from '../wire.ts';
 import { HandlerError, isElsewhere } from './decide.ts';
-import { runHandlerInTime, watchTx, type Handler } from './handler.ts';
+import { inTime, runHandlerInTime, watchTx, type Handler } from './handler.ts';
 
 export interface ApplyOptions {
   pool: Pool;
@@ -115,7 +116,7 @@ export function createApply(options: ApplyOptions): (parts: readonly Part[]) => 
       ]);
       if (held.length > 0) {
         step = 'onHeld';
-        await options.onHeld?.(watched.tx, held);
+        if (options.onHeld) await inTime(handlerTimeoutMs, 'onHeld', options.onHeld(watched.tx, held));
         step = 'ours';
         await point('consumer:held');
       }
@@ -208,12 +209,9 @@ export function laneName({ topic, partition }: Pick<KnownLane, 'topic' | 'partit
   return `${topic}/${partition}`;
 }
 
-/** A clock that is wrong by less than this is no reason to hold a message. */
-const clockMarginMs = 12 * 3_600_000;
-
 /** An id of now is of no time to come: then it is our partitions that are missing, and messages have to wait for them. */
 function requireRoom(future: readonly Readable[]): void {
-  const normal = future.find(({ message }) => timeOfUuidv7(message.id)! < Date.now() + clockMarginMs);
+  const normal = future.find(({ message }) => timeOfUuidv7(message.id)! < Date.now() + usualClockMarginMs);
   if (normal)
     throw new TwiceproofError('TP_INBOX_BEHIND', `there is no partition of the inbox for ${normal.message.id}`);
 }

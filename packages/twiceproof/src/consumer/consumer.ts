@@ -39,9 +39,15 @@ export interface ConsumerOptions {
    * person has settled it. `dead-letter`: it is put aside alone. Defaults to `park`.
    */
   onFailure?: 'park' | 'dead-letter';
-  /** How often a message is tried whose handler says that its error may pass. Defaults to 5. */
-  attempts?: number;
-  /** In the transaction in which they are held, for example to append a copy to the outbox for a topic of dead letters. */
+  /**
+   * How long a message is tried again whose handler says that its error may pass; its lane waits meanwhile. Then it is
+   * taken for one that has failed for good. Defaults to 60,000.
+   */
+  retryForMs?: number;
+  /**
+   * In the transaction in which they are held, for example to append a copy to the outbox for a topic of dead letters. It
+   * has `handlerTimeoutMs` too. Where it fails nothing is held, and all of it is tried again, for as long as it takes.
+   */
   onHeld?(tx: Tx, held: readonly HeldRow[]): Promise<void>;
   /** How long the handler may take for a batch. Then it is rolled back and halved. Defaults to 20,000. */
   handlerTimeoutMs?: number;
@@ -67,7 +73,7 @@ const defaults = {
   batch: 500,
   workers: 2,
   onFailure: 'park',
-  attempts: 5,
+  retryForMs: 60_000,
   unsafeRunLate: false,
   handlerTimeoutMs: 20_000,
   idleTimeoutMs: 30_000,
@@ -92,10 +98,11 @@ export interface Consumer {
  */
 export function createConsumer(options: ConsumerOptions): Consumer {
   const settings = withDefaults(defaults, options);
-  const { pool, transport, name, topics, handler, batch: maxRecords, workers, attempts, idleTimeoutMs } = settings;
+  const { pool, transport, name, topics, handler, batch: maxRecords, workers, retryForMs, idleTimeoutMs } = settings;
   quotedSchema(options.schema);
-  if (!name || !(workers >= 1 && maxRecords >= 1 && attempts >= 1)) {
-    throw new TwiceproofError('TP_OPTION', 'name is a text; batch, workers and attempts are numbers from 1 on');
+  if (!name || !(workers >= 1 && maxRecords >= 1 && retryForMs >= 0)) {
+    const needed = 'name is a text; batch and workers are numbers from 1 on, retryForMs from 0';
+    throw new TwiceproofError('TP_OPTION', needed);
   }
   const { handlerTimeoutMs, unsafeRunLate: runLate } = settings;
   if (!(handlerTimeoutMs > 0 && handlerTimeoutMs < idleTimeoutMs)) {
@@ -186,7 +193,7 @@ export function createConsumer(options: ConsumerOptions): Consumer {
       return { lane: { ...lane, topicId: topicIds.get(lane.topic) ?? '' }, deliveries, signal: batch.signal };
     });
     const alone = async (part: Part): Promise<void> => {
-      const how = { apply, attempts, onFailure: settings.onFailure, onTrouble, slots };
+      const how = { apply, retryForMs, onFailure: settings.onFailure, onTrouble, slots };
       const { pass, isDone } = await workOff(how, part, signal);
       await done(subscription, pass, isDone ? [part] : []);
     };

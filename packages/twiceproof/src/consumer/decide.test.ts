@@ -23,30 +23,30 @@ test('what is not the message is tried again for as long as it takes, and never 
   ]) {
     for (const messages of [1, 500]) {
       assert.equal(
-        decide(new HandlerError(cause, true), { messages, failures: 1_000, attempts: 5 }),
+        decide(new HandlerError(cause, true), { messages, failingMs: 1e6, retryForMs: 5 }),
         'again',
         cause.message,
       );
     }
   }
   // Outside of the handler it is our own, or the database's.
-  assert.equal(decide(withCode('55000'), { messages: 500, failures: 9, attempts: 5 }), 'again');
-  assert.equal(decide(withCode('42501'), { messages: 1, failures: 9, attempts: 5 }), 'again');
+  assert.equal(decide(withCode('55000'), { messages: 500, failingMs: 9, retryForMs: 5 }), 'again');
+  assert.equal(decide(withCode('42501'), { messages: 1, failingMs: 9, retryForMs: 5 }), 'again');
 });
 
 test('what the handler threw is halved until its message stands alone, and then held', () => {
   for (const cause of [new Error('no'), withCode('23505'), withCode('ENOENT'), undefined, null, 'text', retryable]) {
-    assert.equal(decide(new HandlerError(cause, false), { messages: 2, failures: 1, attempts: 5 }), 'halve');
+    assert.equal(decide(new HandlerError(cause, false), { messages: 2, failingMs: 0, retryForMs: 5 }), 'halve');
   }
   const loop = new Error('no');
   loop.cause = loop;
   const notSent = new TypeError('fetch failed', { cause: withCode('UND_ERR_INVALID_ARG') });
   for (const cause of [loop, notSent, withCode('23505'), withCode('ENOENT'), undefined, null, 'text']) {
-    assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 1, attempts: 5 }), 'hold');
+    assert.equal(decide(new HandlerError(cause, false), { messages: 1, failingMs: 0, retryForMs: 5 }), 'hold');
   }
 });
 
-test('what may pass is tried some times first: also what was too slow, which may be the fault of others', () => {
+test('what may pass is tried for some time first: also what was too slow, which may be the fault of others', () => {
   const unreachable = withCode('ECONNREFUSED'); // A service of its own.
   const readTimeout = new Error('Query read timeout');
   const fetches = ['ECONNREFUSED', 'UND_ERR_SOCKET', 'UND_ERR_HEADERS_TIMEOUT'].map(
@@ -65,8 +65,8 @@ test('what may pass is tried some times first: also what was too slow, which may
     outOfTime,
   ];
   for (const cause of all) {
-    assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 4, attempts: 5 }), 'again');
-    assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 5, attempts: 5 }), 'hold');
-    assert.equal(decide(new HandlerError(cause, false), { messages: 1, failures: 1, attempts: 1 }), 'hold');
+    assert.equal(decide(new HandlerError(cause, false), { messages: 1, failingMs: 4, retryForMs: 5 }), 'again');
+    assert.equal(decide(new HandlerError(cause, false), { messages: 1, failingMs: 5, retryForMs: 5 }), 'hold');
+    assert.equal(decide(new HandlerError(cause, false), { messages: 1, failingMs: 0, retryForMs: 0 }), 'hold');
   }
 });

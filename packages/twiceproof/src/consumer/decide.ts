@@ -21,11 +21,11 @@ export class HandlerError extends Error {
  */
 export function decide(
   error: unknown,
-  part: { messages: number; /** Of this part, this one included. */ failures: number; attempts: number },
+  part: { messages: number; /** Since it failed for the first time. */ failingMs: number; retryForMs: number },
 ): 'again' | 'halve' | 'hold' {
   if (!isOfMessage(error)) return 'again';
   if (part.messages > 1) return 'halve';
-  return mayPass(error.cause) && part.failures < part.attempts ? 'again' : 'hold';
+  return mayPass(error.cause) && part.failingMs < part.retryForMs ? 'again' : 'hold';
 }
 
 /** Whether the message may be to blame. */

@@ -14,7 +14,7 @@ import { within } from '../within.ts';
  * - the database is away, another transaction was in the way, or a table, a column or a right is missing: all of it is tried
  *   again, for as long as it takes
  * - an error whose `retryable` is true, a service of its own that cannot be reached, or it took too long: it is tried
- *   again, `attempts` times, and then held
+ *   again, for `retryForMs`, and then held
  * - anything else: the message is held
  */
 export type Handler = HandlerOfEach | HandlerOfSets;
@@ -35,19 +35,21 @@ async function runHandler(handler: Handler, tx: Tx, messages: readonly ReceivedM
   for (const message of messages) await handler.each(tx, message);
 }
 
-/**
- * A handler that does not come back is left where it is: its transaction is rolled back, and whatever it still sends
- * through its `tx` is refused.
- */
 export async function runHandlerInTime(
   handler: Handler,
   tx: Tx,
   messages: readonly ReceivedMessage[],
   timeoutMs: number,
 ): Promise<void> {
-  const slow = (): Error =>
-    new TwiceproofError('TP_HANDLER_SLOW', `${messages.length} messages took more than ${timeoutMs} ms`);
-  await within(timeoutMs, runHandler(handler, tx, messages), slow);
+  await inTime(timeoutMs, `${messages.length} messages`, runHandler(handler, tx, messages));
+}
+
+/**
+ * What does not come back is left where it is: its transaction is rolled back, and whatever it still sends through its
+ * `tx` is refused.
+ */
+export async function inTime(timeoutMs: number, what: string, work: Promise<void>): Promise<void> {
+  await within(timeoutMs, work, () => new TwiceproofError('TP_HANDLER_SLOW', `${what} took more than ${timeoutMs} ms`));
 }
 
 /** `isOurs` tells of an error whether it came from this transaction. */

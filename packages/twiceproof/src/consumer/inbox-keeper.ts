@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { connectQuietly } from '../connection.ts';
+import { connectWithin } from '../answered.ts';
 import { withDefaults } from '../defaults.ts';
 import { TwiceproofError } from '../errors.ts';
 import {
@@ -46,6 +46,8 @@ const maxPartitions = 1_024;
 /** Each locks some tables, and a server has room for 6,400 locks by default. */
 const partitionsInTransaction = 16;
 const busyPauseMs = 200;
+/** On a wire that has fallen silent. */
+const statementWithinMs = 60_000;
 /** Another keeper does the same at this moment, or somebody uses what we want to drop: the next pass sees. */
 const anotherIsAtIt: ReadonlySet<unknown> = new Set(['40P01', '42P01', '42P07', '42809', '55000', '55006', '55P03']);
 
@@ -149,7 +151,7 @@ export function createInboxKeeper(options: InboxKeeperOptions): InboxKeeper {
   }
 
   async function oneByOne(statements: readonly string[]): Promise<void> {
-    const client = await connectQuietly(pool);
+    const client = await connectWithin(pool, statementWithinMs);
     let isClean = false;
     try {
       await client.query(`SET lock_timeout = ${Math.round(lockTimeoutMs)}`);

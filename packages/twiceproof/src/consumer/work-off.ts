@@ -26,7 +26,7 @@ export interface ConsumerPass {
 
 export interface WorkOffOptions {
   apply(parts: readonly Part[]): Promise<Applied>;
-  attempts: number;
+  retryForMs: number;
   onFailure: 'park' | 'dead-letter';
   onTrouble?: ((error: unknown) => void) | undefined;
   /** Given back while it waits, so that a lane that cannot go on keeps no other from going on. */
@@ -42,7 +42,7 @@ const longestPauseMs = 5_000;
  * When we are to stop, what is under way is finished, and nothing is tried again.
  */
 export async function workOff(
-  { apply, attempts, onFailure, onTrouble, slots }: WorkOffOptions,
+  { apply, retryForMs, onFailure, onTrouble, slots }: WorkOffOptions,
   { lane, deliveries, signal }: Part,
   stopping: AbortSignal,
 ): Promise<{ pass: ConsumerPass; isDone: boolean }> {
@@ -50,26 +50,29 @@ export async function workOff(
   const pass = emptyPass([lane]);
   const parts = deliveries.length > 0 ? [deliveries] : [];
   let failures = 0;
-  /** Of those the ones that count: what is away says nothing of a message. */
-  let ofMessage = 0;
+  /** Since when its own failures have followed each other: what is away says nothing of a message. */
+  let failingSince: number | undefined;
   let failed: Part['failed'];
   for (let part = parts[0]; part !== undefined; part = parts[0]) {
     try {
       pass.transactions += 1;
       count(await apply([{ lane, deliveries: part, signal, failed }]), part.length, pass);
       parts.shift();
-      failures = ofMessage = 0;
-      failed = undefined;
+      failures = 0;
+      failingSince = failed = undefined;
     } catch (error) {
       if (isPositionLost(error)) throw error;
       failures += 1;
-      if (isOfMessage(error)) ofMessage += 1;
-      const next = signal.aborted ? 'again' : decide(error, { messages: part.length, failures: ofMessage, attempts });
+      const now = performance.now();
+      failingSince = isOfMessage(error) ? (failingSince ?? now) : undefined;
+      const failingMs = now - (failingSince ?? now);
+      const next = signal.aborted ? 'again' : decide(error, { messages: part.length, failingMs, retryForMs });
       const cause = error instanceof HandlerError ? error.cause : error;
       if (next === 'halve') {
         const half = Math.ceil(part.length / 2);
         parts.splice(0, 1, part.slice(0, half), part.slice(half));
-        failures = ofMessage = 0;
+        failures = 0;
+        failingSince = undefined;
       } else if (next === 'hold' && !failed) {
         const reason = cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause);
         onTrouble?.(new TwiceproofError('TP_HANDLER', reason, { cause }));

@@ -3,8 +3,8 @@ import { TwiceproofError } from '../errors.ts';
 /** What goes out, whatever the framework. */
 export interface HttpAnswer {
   status: number;
-  /** Names in small letters. */
-  headers: Readonly<Record<string, string>>;
+  /** Names in small letters. Several values are lines of their own, as cookies must be. */
+  headers: Readonly<Record<string, string | string[]>>;
   body: Uint8Array | string;
 }
 
@@ -41,7 +41,7 @@ export function requireKeptHeaders(headers: HttpAnswer['headers']): void {
     if (!keptHeaders.has(name)) {
       throw new TwiceproofError('TP_HEADER_NOT_KEPT', `a keyed answer carries '${name}', and a replay would not`);
     }
-    if (!ascii.test(value)) {
+    if (typeof value === 'string' ? !ascii.test(value) : !value.every((line) => ascii.test(line))) {
       // Node writes them in one encoding or another, as it sends the body; a replay may go another way.
       throw new TwiceproofError('TP_HEADER_NOT_KEPT', `'${name}' of a keyed answer has characters beyond ASCII`);
     }

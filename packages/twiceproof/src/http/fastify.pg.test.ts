@@ -83,7 +83,17 @@ await server.register(keyedRoutes, {
           operation: 'fetch',
           principal: (request) => request.headers.get('authorization') ?? undefined,
           handler: async (request, tx) => {
-            const { code, result } = await write(tx, await request.text());
+            const name = await request.text();
+            if (name === 'refused') {
+              return new Response('', {
+                status: 403,
+                headers: [
+                  ['set-cookie', 'a=1'],
+                  ['set-cookie', 'b=2'],
+                ],
+              });
+            }
+            const { code, result } = await write(tx, name);
             const path = new URL(request.url).pathname;
             return new Response(`${path} ${result.id} \0`, { status: code, headers: { etag: `"${result.id}"` } });
           },
@@ -222,6 +232,11 @@ test('headers that a replay would not have are an error at the first run, and no
     assert.equal(await effects(path), 0);
     assert.match(await exchange('/handler', [`idempotency-key: ${path.slice(1)}`], path), /^HTTP\/1\.1 201 /);
   }
+});
+
+test('an answer that is not stored has all of its cookies', async () => {
+  const answered = await exchange('/fetch/1', ['idempotency-key: cookies'], 'refused');
+  assert.match(answered, /^HTTP\/1\.1 403 [^]*\r\nset-cookie: a=1\r\nset-cookie: b=2\r\n/);
 });
 
 test('a replay says so where that is asked for', async () => {

@@ -3,6 +3,7 @@ import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastif
 import { arePointsArmed, point } from '../points.ts';
 import type { HttpAnswer } from './answer.ts';
 import { keyLinesOf } from './door.ts';
+import { headersOf } from './fetch.ts';
 import { closeWhereAnAnswerIsOwed } from './owed-answer.ts';
 import { problem } from './problem.ts';
 
@@ -59,7 +60,7 @@ export function fromFetch(handler: (request: Request) => Promise<Response>): Key
     const body = request.body instanceof Buffer ? new Uint8Array(request.body) : null;
     const url = `${originOf(request.host)}${pathOf(request.url)}`;
     const response = await handler(new Request(url, { method: request.method, headers, body }));
-    return { status: response.status, headers: Object.fromEntries(response.headers), body: await response.bytes() };
+    return { status: response.status, headers: headersOf(response.headers), body: await response.bytes() };
   };
 }
 

@@ -140,13 +140,18 @@ test('an answer of 5xx, of refused rights or of a request that is not valid goes
     const failing = effectsDoor({
       handler: async (asked, tx) => {
         await writeEffect(asked, tx);
-        return new Response('not now', { status, headers: { 'x-reason': 'mine' } });
+        const headers = [
+          ['x-reason', 'mine'],
+          ['set-cookie', 'a=1'],
+          ['set-cookie', 'b=2'],
+        ] as [string, string][];
+        return new Response('not now', { status, headers });
       },
     });
     const response = await failing(keyed({ key, body: key }));
     assert.deepEqual(
-      [response.status, response.headers.get('x-reason'), await response.text()],
-      [status, 'mine', 'not now'],
+      [response.status, response.headers.get('x-reason'), response.headers.getSetCookie(), await response.text()],
+      [status, 'mine', ['a=1', 'b=2'], 'not now'],
     );
     assert.equal(await effects(key), 0);
     // Also with another body: it may have been corrected.

@@ -102,12 +102,24 @@ async function storedForm(response: Response): Promise<Answered['answer']> {
   if (response.status >= 500 || neverStored.has(response.status)) throw new NotStored(response);
   const headers = endToEnd(response.headers);
   requireKeptHeaders(headers);
-  return { code: response.status, headers, body: await response.bytes(), version: answerVersion };
+  return {
+    code: response.status,
+    headers: headers as Record<string, string>,
+    body: await response.bytes(),
+    version: answerVersion,
+  };
 }
 
 /** Whoever serves the answer counts its bytes again. */
-function endToEnd(headers: Headers): Record<string, string> {
-  return Object.fromEntries([...headers].filter(([name]) => name !== 'content-length'));
+function endToEnd(headers: Headers): HttpAnswer['headers'] {
+  const { 'content-length': _, ...others } = headersOf(headers);
+  return others;
+}
+
+/** Fetch joins all lines of one name, except cookies, which it gives one by one. */
+export function headersOf(headers: Headers): Record<string, string | string[]> {
+  const cookies = headers.getSetCookie();
+  return { ...Object.fromEntries(headers), ...(cookies.length > 0 && { 'set-cookie': cookies }) };
 }
 
 async function passedOn(response: Response): Promise<HttpAnswer> {
@@ -124,5 +136,6 @@ const withoutBody: ReadonlySet<number> = new Set([204, 205, 304]);
 
 export function toResponse({ status, headers, body }: HttpAnswer): Response {
   const bytes = typeof body === 'string' ? body : new Uint8Array(body);
-  return new Response(withoutBody.has(status) ? null : bytes, { status, headers: { ...headers } });
+  const lines = Object.entries(headers).flatMap(([name, value]) => [value].flat().map((line) => [name, line] as const));
+  return new Response(withoutBody.has(status) ? null : bytes, { status, headers: lines as [string, string][] });
 }

@@ -70,7 +70,7 @@ async function readUntil(socket: Socket, end: string, count = 1): Promise<string
 
 test('an answer has the bytes that node:http gives it', { timeout: 20_000 }, async () => {
   for (const body of ['done', 'é done', Buffer.from('é done')]) {
-    answer = async () => ok(body);
+    answer = async () => ({ ...ok(body), headers: { etag: '"1"', 'set-cookie': ['a=1', 'b=2'] } });
     const [ours, theirs] = await Promise.all(
       [short, ordinary].map(async (serving) => {
         const socket = await opened(serving);
@@ -289,7 +289,12 @@ test(
     const text = await readUntil(socket, 'problem:internal');
     assert.match(text, /^HTTP\/1\.1 500 /);
     assert.doesNotMatch(text, /secret/);
-    for (const headers of [{ 'no header': 'x' }, { etag: 'a\r\nset-cookie: b' }, { connection: 'close' }]) {
+    for (const headers of [
+      { 'no header': 'x' },
+      { etag: 'a\r\nset-cookie: b' },
+      { link: ['a', 'b\r\nc: d'] },
+      { connection: 'close' },
+    ]) {
       answer = async () => ({ ...ok(''), headers });
       const other = await opened(short);
       let got = '';

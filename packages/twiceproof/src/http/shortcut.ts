@@ -194,13 +194,18 @@ function headOf(status: number, headers: HttpAnswer['headers'], keepAliveMs: num
   for (const name in headers) {
     const value = headers[name]!;
     validateHeaderName(name);
-    validateHeaderValue(name, value);
     if (ofTheConnection.has(name)) throw new TypeError(`'${name}' belongs to the connection`);
-    head += `${name}: ${value}\r\n`;
+    if (typeof value === 'string') head += lineOf(name, value);
+    else for (const each of value) head += lineOf(name, each);
   }
   const keepAlive = keepAliveMs ? `\r\nKeep-Alive: timeout=${Math.floor(keepAliveMs / 1_000)}` : '';
   const connection = keepAliveMs === undefined ? 'close' : `keep-alive${keepAlive}`;
   return `${head}Date: ${dateText()}\r\nConnection: ${connection}\r\n\r\n`;
+}
+
+function lineOf(name: string, value: string): string {
+  validateHeaderValue(name, value);
+  return `${name}: ${value}\r\n`;
 }
 
 let dateOfS = 0;

@@ -21,9 +21,11 @@ export interface Horizon {
 }
 
 const hourMs = 3_600_000;
+/** A clock that is wrong by less than this is normal. */
+export const usualClockMarginMs = hourMs / 6;
 
 export function redeliveryHorizon(broker: BrokerTimes, options: HorizonOptions = {}): Horizon {
-  const { outboxWaitMs = 24 * hourMs, replayWindowMs = 0, clockMarginMs = hourMs / 6 } = options;
+  const { outboxWaitMs = 24 * hourMs, replayWindowMs = 0, clockMarginMs = usualClockMarginMs } = options;
   const { segmentMs, checkIntervalMs, offsetsRetentionMs } = broker;
   const retentionMs = broker.retentionMs < 0 ? Infinity : broker.retentionMs;
   if (retentionMs === Infinity && replayWindowMs === 0) {

@@ -32,6 +32,11 @@ function edge(name: string, points: readonly string[], recipe: string, why: stri
   return { name, room: 'edge', recipe, substitutes, points: { orders: points }, why, expects: 'violated' };
 }
 
+/** The right recipe in the same frame. */
+function control(entry: Entry): Entry {
+  return { ...entry, expects: 'clean' };
+}
+
 function script(name: string): string {
   return `lab/gallery/recipes/${name}.ts`;
 }
@@ -180,15 +185,30 @@ export const entries: readonly Entry[] = [
     ),
     delivers: 0.5,
   },
-  {
-    name: 'the-textbook',
-    room: 'inbox',
-    recipe: 'the control: id and effect in one transaction, a message at a time',
-    substitutes: { payments: script('the-textbook') },
-    points: { payments: ['recipe:marked'] },
-    why: 'It is right, and slow. It shows that what breaks the other consumers is the recipe, and not the frame around them.',
-    expects: 'clean',
-  },
+  control(
+    edge(
+      'all-in-one',
+      ['recipe:claimed'],
+      'the control: key, order, event and answer in one transaction',
+      'It is right, and slow. It shows that what breaks the others at the edge is the recipe, and not the frame around them.',
+    ),
+  ),
+  control(
+    relay(
+      'sent-then-marked',
+      ['recipe:sent'],
+      'the control: one at a time, which publishes, waits for the acknowledgement, and then marks',
+      'It is right, and slow. It shows that what breaks the other relays is the recipe, and not the frame around them.',
+    ),
+  ),
+  control(
+    inbox(
+      'the-textbook',
+      ['recipe:marked'],
+      'the control: id and effect in one transaction, a message at a time',
+      'It is right, and slow. It shows that what breaks the other consumers is the recipe, and not the frame around them.',
+    ),
+  ),
   {
     name: 'ours',
     room: 'inbox',

@@ -8,6 +8,7 @@ export interface Examined {
   /** Of the last orders, how many had an effect. Almost all, unless it stood still: then its losses say nothing. */
   lastOrders: { written: number; done: number };
   first: FirstWrong | undefined;
+  struck: Struck | undefined;
 }
 
 /** Of all that the judge names, what was asked for earliest. */
@@ -16,8 +17,14 @@ export interface FirstWrong {
   delta: string;
   /** So many orders had been written by then. */
   orders: number;
-  /** What struck next after that. Some recipes need no fault at all. */
-  nextFault: string | undefined;
+}
+
+/** What most of the wrong things have in common: that it struck within a second after they were asked for. */
+export interface Struck {
+  /** Undefined: nothing did. Some recipes need no fault at all. */
+  fault: string | undefined;
+  /** Of all that the judge names and whose time is known. */
+  share: number;
 }
 
 /** About a second of the load, behind the last fault. */
@@ -38,23 +45,36 @@ export async function examine({ databases, ledger, verdict, strikes }: Evidence)
         ...(await timesOfEffects(payments, ids)),
         ...ids.flatMap((id) => askedAt.get(id.slice(id.indexOf(':') + 1)) ?? []),
       ];
-      if (times.length > 0) wronged.push({ delta, atMs: Math.min(...times) });
+      wronged.push(...times.map((atMs) => ({ delta, atMs })));
     }
-    const [first] = wronged.sort((a, b) => a.atMs - b.atMs);
+    const [first] = wronged.toSorted((a, b) => a.atMs - b.atMs);
     return {
       lastOrders: { written: written.length, done },
-      first: first && {
-        delta: first.delta,
-        orders: await countOrders(orders, first.atMs),
-        nextFault: strikes
-          .filter(({ atMs }) => atMs >= first.atMs)
-          .sort((a, b) => a.atMs - b.atMs)
-          .map(({ fault }) => inWords(fault))[0],
-      },
+      first: first && { delta: first.delta, orders: await countOrders(orders, first.atMs) },
+      struck: whatStruck(
+        wronged.map(({ atMs }) => atMs),
+        strikes.map(({ fault, atMs }) => ({ atMs, words: inWords(fault) })),
+      ),
     };
   } finally {
     await Promise.all([orders.end(), payments.end()]);
   }
+}
+
+const soonMs = 1_000;
+
+export function whatStruck(
+  wronged: readonly number[],
+  strikes: readonly { atMs: number; words: string }[],
+): Struck | undefined {
+  const counts = new Map<string | undefined, number>();
+  for (const atMs of wronged) {
+    const soon = strikes.filter((strike) => strike.atMs >= atMs && strike.atMs < atMs + soonMs);
+    const next = soon.toSorted((a, b) => a.atMs - b.atMs)[0]?.words;
+    counts.set(next, (counts.get(next) ?? 0) + 1);
+  }
+  const [most] = [...counts].sort(([, a], [, b]) => b - a);
+  return most && { fault: most[0], share: most[1] / wronged.length };
 }
 
 const isOrder = "event_type = 'order.created'";
@@ -86,20 +106,19 @@ const uuid = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
 
 /** Of ids that name an order or a message. */
 async function timesOfRows(orders: pg.Client, ids: readonly string[]): Promise<number[]> {
-  const { rows } = await orders.query<{ at_ms: number | null }>(
-    `SELECT extract(epoch FROM min(created_at))::float8 * 1000 AS at_ms FROM twiceproof.outbox
+  const { rows } = await orders.query<{ at_ms: number }>(
+    `SELECT extract(epoch FROM created_at)::float8 * 1000 AS at_ms FROM twiceproof.outbox
      WHERE msg_id = ANY ($1::uuid[]) OR aggregate_id = ANY ($1::text[])`,
     [ids.flatMap((id) => id.match(uuid) ?? [])],
   );
-  return rows.flatMap(({ at_ms }) => at_ms ?? []);
+  return rows.map(({ at_ms }) => at_ms);
 }
 
 /** Of `effect:7`, which follows from nothing: its message is in no outbox, but a message's id begins with the time. */
 async function timesOfEffects(payments: pg.Client, ids: readonly string[]): Promise<number[]> {
-  const { rows } = await payments.query<{ msg_id: string }>(
-    'SELECT msg_id FROM effects WHERE id = ANY ($1) ORDER BY msg_id LIMIT 1',
-    [ids.flatMap((id) => /^effect:(\d+)$/.exec(id)?.[1] ?? [])],
-  );
+  const { rows } = await payments.query<{ msg_id: string }>('SELECT msg_id FROM effects WHERE id = ANY ($1)', [
+    ids.flatMap((id) => /^effect:(\d+)$/.exec(id)?.[1] ?? []),
+  ]);
   return rows.map(({ msg_id }) => parseInt(msg_id.replaceAll('-', '').slice(0, 12), 16));
 }
 

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { entries } from './entries.ts';
+import { whatStruck } from './examine.ts';
 import { pageOf } from './page.ts';
 import { hasStoodStill, type Judged } from './trial.ts';
 
@@ -39,7 +40,8 @@ test('the page has a row for each that was judged, with what was found', () => {
     ok: true,
     deltas: { doubled: 3 },
     orders: 4_000,
-    first: { delta: 'doubled', orders: 17, nextFault: 'kill broker-1' },
+    first: { delta: 'doubled', orders: 17 },
+    struck: { fault: 'kill broker-1', share: 0.667 },
     faults: { kill: 2 },
     tookS: 80,
     reasons: [],
@@ -54,7 +56,7 @@ test('the page has a row for each that was judged, with what was found', () => {
   assert.match(page, /^- `npm run gallery -- --seed 1`, 2026-01-01, commit abcdef0$/m);
   const rows = page.split('\n').filter((line) => /^\| (edge|relay|inbox): /.test(line));
   assert.deepEqual(rows, [
-    '| inbox: mark-last, work, commit, then mark the id | violated | 3 doubled | 4000 | after 17 orders | kill broker-1 |',
+    '| inbox: mark-last, work, commit, then mark the id | violated | 3 doubled | 4000 | after 17 orders | kill broker-1 (67 %) |',
   ]);
 });
 
@@ -64,4 +66,15 @@ test('one that brought few of the last orders through stood still; one that lose
   assert.equal(hasStoodStill({ written: 200, done: 100 }, 1), true, 'one of two processes stood still');
   assert.equal(hasStoodStill({ written: 200, done: 100 }, 0.5), false);
   assert.equal(hasStoodStill({ written: 0, done: 0 }, 1), true);
+});
+
+test('what struck most of the wrong things is told, with their share; or that nothing did', () => {
+  const strikes = [
+    { atMs: 5_000, words: 'kill payments-1' },
+    { atMs: 5_400, words: 'cut orders-1' },
+    { atMs: 9_000, words: 'kill postgres' },
+  ];
+  assert.equal(whatStruck([], strikes), undefined);
+  assert.deepEqual(whatStruck([4_500, 4_900, 8_500, 7_000], strikes), { fault: 'kill payments-1', share: 0.5 });
+  assert.deepEqual(whatStruck([1_000, 2_000, 9_001, 4_999], strikes), { fault: undefined, share: 0.75 });
 });

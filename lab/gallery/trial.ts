@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { drawSchedule } from '../chaos/system/schedule.ts';
 import { besiege } from '../chaos/system/siege.ts';
 import type { Entry } from './entries.ts';
-import { examine, type Examined, type FirstWrong } from './examine.ts';
+import { examine, type Examined, type FirstWrong, type Struck } from './examine.ts';
 
 export interface Judged {
   name: string;
@@ -17,6 +17,7 @@ export interface Judged {
   deltas: Record<string, number>;
   orders: number;
   first: FirstWrong | undefined;
+  struck: Struck | undefined;
   /** What struck, and how often. */
   faults: Record<string, number>;
   tookS: number;
@@ -63,7 +64,7 @@ export async function tryEntry(
   });
   rmSync(join(out, 'ledger.tsv'), { force: true });
   const counted = Object.entries(report.recon.deltas).filter(([, { count }]) => count > 0);
-  const { lastOrders, first } = examined!;
+  const { lastOrders, first, struck } = examined!;
   const stoodStill = hasStoodStill(lastOrders, delivers);
   const verdict = stoodStill ? 'undecided' : report.verdict;
   // A recipe has no counters of ours; and of each kind of fault there is one, which may miss.
@@ -80,6 +81,7 @@ export async function tryEntry(
     deltas: Object.fromEntries(counted.map(([delta, { count }]) => [delta, count])),
     orders: report.recon.counts['orders'] ?? 0,
     first,
+    struck,
     faults: Object.fromEntries(
       Object.entries(report.faults).flatMap(([kind, { fired }]) => (fired > 0 ? [[kind, fired]] : [])),
     ),

@@ -10,7 +10,9 @@ import { patienceMs, serve, type Serving } from './serve.ts';
 
 await main({
   name: 'relay',
-  summary: 'Publishes committed outbox rows to Kafka, in order for each key. Several may run at once.',
+  summary: `Publishes committed outbox rows to Kafka, in order for each key. Several may run at once. With
+NODE_ENV=production it refuses what it only warns of elsewhere: a database or a topic that may lose what it has
+acknowledged; and it publishes to --topics alone.`,
   flags,
   problems: flagProblems,
   run,
@@ -68,8 +70,8 @@ function addressesOf(given: RelayFlags): { databaseUrl: string; brokers: string[
 function openPool(url: string, lanes: number, { watchdogMs }: RelayTimes): pg.Pool {
   const pool = new pg.Pool({
     connectionString: url,
-    // One for each batch under way, and one each for the two who watch and for /readyz.
-    max: lanes + 3,
+    // One for each batch under way, and one each for the four looks at the database and for /readyz.
+    max: lanes + 5,
     connectionTimeoutMillis: patienceMs,
     // A server that has fallen silent must not hold a lane for ever; and after this time others end the connection anyway.
     query_timeout: watchdogMs,

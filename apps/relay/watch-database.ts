@@ -4,13 +4,17 @@ import type { Metrics } from '@twiceproof/program/metrics';
 import { countPending, oldestPending } from 'twiceproof/outbox/pending';
 
 const lookEveryMs = 1_000;
+const longestPauseMs = 60_000;
+/** It rests for so many times what it took: half a hundredth of the time. */
+const restFor = 200;
 const countUpTo = 5_000_000;
 
 /** What is so in the database at the moment; a value that nobody knows is missing. */
 type Known = Partial<Record<keyof typeof gauges, number>>;
 
 const gauges = {
-  relay_pending_messages: 'Committed and not yet published; counted up to 5,000,000 in a shard.',
+  relay_pending_messages:
+    'Committed and not yet published; counted up to 5,000,000, and where that takes long once a minute.',
   relay_pending_oldest_seconds: 'Age of the oldest that is not yet published.',
   relay_parked_messages: 'Messages that are kept aside and wait for a person.',
   relay_parked_keys: 'Keys whose messages are kept aside and wait for a person.',
@@ -40,24 +44,25 @@ const health = `SELECT
     AS relay_database_prepared_oldest_seconds,
   (SELECT max(age(datfrozenxid)) FROM pg_database)::float8 AS relay_database_frozen_age`;
 
-/** Looks once a second, and never takes more than half a hundredth of the time for it. */
+/** Each look is taken again and again. One that takes long, as counting a backlog does, must not delay the others. */
 export async function watchDatabase(metrics: Metrics, pool: pg.Pool, signal: AbortSignal): Promise<void> {
-  let known: Known = {};
-  for (const [name, help] of Object.entries(gauges)) metrics.gauge(name, help, () => known[name as keyof Known]);
-  while (!signal.aborted) {
-    const began = performance.now();
-    let pauseMs = lookEveryMs;
-    try {
-      const { rows } = await pool.query<Known>(health);
-      known = {
-        ...rows[0],
-        relay_pending_messages: await countPending(pool, countUpTo),
-        relay_pending_oldest_seconds: (await oldestPending(pool)) ?? 0,
-      };
-      pauseMs = Math.max(lookEveryMs, 200 * (performance.now() - began));
-    } catch {
-      known = {};
-    }
-    await delay(pauseMs, undefined, { signal }).catch(() => {});
+  const looks: (() => Promise<Known>)[] = [
+    async () => (await pool.query<Known>(health)).rows[0]!,
+    async () => ({ relay_pending_oldest_seconds: (await oldestPending(pool)) ?? 0 }),
+    async () => ({ relay_pending_messages: await countPending(pool, countUpTo) }),
+  ];
+  const known: Known[] = looks.map(() => ({}));
+  for (const [name, help] of Object.entries(gauges)) {
+    metrics.gauge(name, help, () => known.find((each) => name in each)?.[name as keyof Known]);
   }
+  await Promise.all(
+    looks.map(async (look, n) => {
+      while (!signal.aborted) {
+        const began = performance.now();
+        known[n] = await look().catch(() => ({}));
+        const pauseMs = Math.min(longestPauseMs, Math.max(lookEveryMs, restFor * (performance.now() - began)));
+        await delay(pauseMs, undefined, { signal }).catch(() => {});
+      }
+    }),
+  );
 }

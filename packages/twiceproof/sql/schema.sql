@@ -101,7 +101,7 @@ TABLE outbox PARTITION BY RANGE (xid)
   aggregate_id text NOT NULL
   msg_id uuid NOT NULL
   event_type text NOT NULL
-  payload bytea NOT NULL
+  payload bytea NOT NULL STORAGE EXTERNAL
   headers json
   created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
 CREATE INDEX outbox_log ON ONLY :schema.outbox USING btree (shard, xid, id)
@@ -114,7 +114,7 @@ TABLE outbox_default PARTITION DEFAULT
   aggregate_id text NOT NULL
   msg_id uuid NOT NULL
   event_type text NOT NULL
-  payload bytea NOT NULL
+  payload bytea NOT NULL STORAGE EXTERNAL
   headers json
   created_at timestamp with time zone NOT NULL DEFAULT clock_timestamp()
 CREATE INDEX outbox_default_shard_xid_id_idx ON :schema.outbox_default USING btree (shard, xid, id)

@@ -88,7 +88,7 @@ export const dropCommand: Command = {
     return onDatabase(async (pool) => {
       const found = await reading(pool, async (tx) =>
         id === undefined
-          ? parkedMessages(tx, { aggregateId: aggregateId!, atMost: 1_000, schema })
+          ? parkedMessages(tx, { aggregateId: aggregateId!, atMost: mostShown, schema })
           : (await parkedKeys(tx, 1_000_000, schema))
               .map(({ first }) => first)
               .filter((each) => each.id === id.toLowerCase()),
@@ -99,7 +99,7 @@ export const dropCommand: Command = {
           { outcome: 'not done', messages: shown.map(toJson) },
           shown.length === 0
             ? 'There is no such message at the head of a key.'
-            : `${shown.map(describe).join('\n')}\nTo give it up for good: --yes`,
+            : `${shown.map(describe).join('\n')}${andMore(shown)}\nTo give it up for good: --yes`,
         );
         return 2;
       }
@@ -112,6 +112,12 @@ export const dropCommand: Command = {
   },
 };
 
+const mostShown = 1_000;
+
+function andMore(shown: readonly unknown[]): string {
+  return shown.length < mostShown ? '' : `\nThese are the first ${mostShown}; there may be more, which go with them.`;
+}
+
 function tellDropped(call: Call, dropped: Dropped, found: readonly Shown[]): number {
   if (dropped.outcome === 'nothing there') return nothingThere(call);
   if (dropped.outcome === 'not the first') {
@@ -121,7 +127,7 @@ function tellDropped(call: Call, dropped: Dropped, found: readonly Shown[]): num
   const shown = found.map(({ payload: _, ...rest }) => rest);
   call.answer(
     { ...dropped, dropped: shown.map(toJson) },
-    `Dropped: ${dropped.messages}\n${shown.map(describe).join('\n')}`,
+    `Dropped: ${dropped.messages}\n${shown.map(describe).join('\n')}${andMore(shown)}`,
   );
   return 0;
 }

@@ -44,7 +44,11 @@ export async function reshard(pool: Pool, options: ReshardOptions): Promise<Resh
     const result = await tryWhileHeld(pool, options, Math.min(deadline, performance.now() + holdAtMostMs));
     if (result === 'changed') return { outcome: 'changed', shards };
     last = result === 'busy' ? { outcome: 'writers did not end' } : { outcome: 'not drained', pending: result.pending };
-    onProgress?.(result === 'busy' ? 'waiting for transactions that have appended to end ...' : 'trying again ...');
+    onProgress?.(
+      result === 'busy'
+        ? 'waiting for transactions that have appended, and for relays, to end ...'
+        : 'trying again ...',
+    );
     await delay(lockAttemptMs * (0.5 + Math.random()));
   }
   return last;

@@ -19,6 +19,7 @@ WITH relations AS (
       CASE WHEN a.attnotnull THEN ' NOT NULL' END,
       CASE WHEN a.attidentity = 'a' THEN ' GENERATED ALWAYS AS IDENTITY' END,
       ' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid),
+      CASE WHEN a.attstorage = 'e' THEN ' STORAGE EXTERNAL' END,
       CASE WHEN a.attstattarget >= 0 THEN ' STATISTICS ' || a.attstattarget END), E'\\n' ORDER BY a.attnum) AS text
   FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
   WHERE a.attnum > 0 AND NOT a.attisdropped GROUP BY a.attrelid

@@ -2,8 +2,8 @@ import { quotedSchema } from '../schema-name.ts';
 import type { Tx } from '../tx.ts';
 
 /**
- * How many messages are committed and not yet published; counts no further than `upTo` in a shard, so it costs no more
- * than that.
+ * How many messages are committed and not yet published; counts no further than `upTo` in a shard, and answers no more
+ * than that, so it costs no more either.
  */
 export async function countPending(tx: Tx, upTo: number, schemaName?: string): Promise<number> {
   const schema = quotedSchema(schemaName);

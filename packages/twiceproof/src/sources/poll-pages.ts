@@ -150,6 +150,12 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
     }
     const inOrder = cursor.hasLarge ? found : byId(found, xids);
     const rows = inOrder.map((row, n) => toRow(row, ids[n]!));
+    // Meanwhile another has read by the same list: the server had ended our transaction, which the wire did not tell yet.
+    // Both must not use it up.
+    if (listed.lastId !== lastId) {
+      lists.delete(shard);
+      return { rows, isLast: false };
+    }
     // Valid again when the cursor stands behind this page. If it advances by a part only, the list is made anew.
     listed.ids.drop(ids.slice(0, rows.length));
     listed.xids.drop(xids.slice(0, rows.length));

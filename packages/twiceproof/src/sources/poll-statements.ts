@@ -2,10 +2,12 @@
 
 /**
  * What a row of the outbox is read as: texts and numbers, since how a client reads json or times is for its owner to
- * choose. A whole number, because a fraction takes the server longer to write.
+ * choose. A whole number, because a fraction takes the server longer to write; and one also for a time that is infinite,
+ * which cannot be published and so parks its key.
  */
 const columns = `o.topic, o.aggregate_id, o.msg_id, o.event_type,
-  o.payload, o.headers::text, (1e6::float8 * date_part('epoch', o.created_at))::bigint AS created_us`;
+  o.payload, o.headers::text,
+  greatest(least(1e6::float8 * date_part('epoch', o.created_at), 9e18), -2e17)::bigint AS created_us`;
 
 /** Besides, where any key is parked: a message of it may not overtake it. */
 export const isBehind = (schema: string): string => `, EXISTS (
@@ -101,7 +103,9 @@ export const shardsWithWork = (schema: string): string =>
  * trip, hence no parameters.
  *
  * Without sequential scans, because a plan that was made while the table was empty would have one, and is kept. Without
- * parallel workers, which take more of the server than they bring; a long list is sorted in memory. An advance that a
+ * parallel workers, which take more of the server than they bring; a long list is sorted in memory. Without the timeouts
+ * that may be usual for this user: a large backlog takes as long as it takes, and what is too long is for the relay's own
+ * times to say (transaction_timeout is there from Postgres 17 on). An advance that a
  * crash of the server takes back makes duplicates only, so nobody waits for the disk.
  */
 export const beginAndLock = (schema: string, shards: readonly number[], idleTimeoutMs: number): string =>
@@ -109,7 +113,8 @@ export const beginAndLock = (schema: string, shards: readonly number[], idleTime
    SELECT set_config('idle_in_transaction_session_timeout', '${Math.round(idleTimeoutMs)}', true),
      set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
      set_config('max_parallel_workers_per_gather', '0', true), set_config('work_mem', '64MB', true),
-     set_config('synchronous_commit', 'off', true);
+     set_config('synchronous_commit', 'off', true), set_config('statement_timeout', '0', true),
+     CASE WHEN current_setting('transaction_timeout', true) <> '0' THEN set_config('transaction_timeout', '0', true) END;
    SELECT shard, prev::text, cur::text, last_id::text, window_done::text
    FROM ${schema}.relay_cursor WHERE shard IN (${shards.map(Number).join(', ')})
    ORDER BY advanced_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;

@@ -168,6 +168,50 @@ test('a page that was read ahead for nothing, since the next batch is of another
   assert.deepEqual(came, numbered('a', 1, 30));
 });
 
+test('a page that comes when its transaction is over already, while another reads by the same list, takes nothing along', async (t) => {
+  const answers: PromiseWithResolvers<void>[] = [];
+  let isWithheld = false;
+  throughPool = (ofSource) => ({
+    connect: async () => {
+      const client = await ofSource.connect();
+      const { query } = client;
+      client.query = async (...args: Parameters<PoolClient['query']>) => {
+        const answer = await query.apply(client, args);
+        const { text = args[0] } = args[0] as unknown as { text?: string };
+        if (isWithheld && text.includes('xid = ANY ($2'))
+          await answers[answers.push(Promise.withResolvers()) - 1]!.promise;
+        return answer;
+      };
+      return client;
+    },
+  });
+  t.after(() => {
+    throughPool = (ofSource) => ofSource;
+  });
+  await using kit = await createKit(harness, 1);
+  const { source, cut } = await kit.openSource();
+  // While anything is parked, no page is read ahead.
+  await kit.write('bad1');
+  await (await hold(source)).advance({ done: 1, parked: [{ index: 0, reason: 'cannot be' }] });
+  await kit.write(...numbered('a', 1, 30));
+  const came = await take(source, 3, 3);
+  isWithheld = true;
+  const first = hold(source, 2);
+  while (answers.length < 1) await delay(1);
+  await cut();
+  const second = hold(source, 2);
+  while (answers.length < 2) await delay(1);
+  isWithheld = false;
+  answers[0]!.resolve();
+  const over = await first;
+  answers[1]!.resolve();
+  const batch = await second;
+  await assert.rejects(over.advance({ done: 2, parked: [] }));
+  await batch.advance({ done: 2, parked: [] });
+  came.push(...batch.messages, ...(await takeRest(source, 3)));
+  assert.deepEqual(textsOf(came), numbered('a', 1, 30));
+});
+
 test('a window of many pages is sorted once for all that the list has room for, and not for each page', async (t) => {
   const sorted: string[] = [];
   const noting = async (text: string): Promise<void> => {
@@ -211,6 +255,17 @@ test('a batch of large payloads ends when it has enough bytes, and nothing is mi
     bytesBeforeLast.every((bytes) => bytes < 250_000),
     bytesBeforeLast.join(' '),
   );
+});
+
+test('a batch of payloads that could be compressed is bounded by what they are when they are read', async () => {
+  await using kit = await createKit(harness, 1);
+  const schema = await schemaOf();
+  const source = createPollSource({ pool, schema, maxListed, maxBytes: 250_000 });
+  await kit.write(...numbered('a', 1, 20));
+  await pool.query(`UPDATE ${schema}.outbox SET payload = payload || convert_to(repeat(' ', 100000), 'utf8')`);
+  const batch = await hold(source, 20);
+  assert.equal(batch.messages.length, 3, 'the third one makes it more than enough');
+  await batch.abandon();
 });
 
 test('what is put aside is what stands in the outbox, to the microsecond', async () => {
@@ -375,4 +430,54 @@ test('a database that must not be published from is refused, with the reason', a
   // Also where nobody asked: the server may have been restored while this source was connected to it.
   await pool.query(`UPDATE ${schema}.relay_cursor SET advanced_at = now() - interval '2 minutes'`);
   await assert.rejects(hold(source), { code: 'TP_CURSOR_FOREIGN' });
+});
+
+test('timeouts that are usual for its user do not stop a backlog', async () => {
+  await using kit = await createKit(harness, 1);
+  const hasty = new pg.Pool({
+    connectionString: url,
+    options: '-c statement_timeout=1000 -c transaction_timeout=1000',
+  });
+  hasty.on('error', () => {});
+  try {
+    const source = createPollSource({ pool: slowReading(hasty), schema: await schemaOf(), maxListed });
+    await kit.write(...numbered('a', 1, 5));
+    assert.deepEqual(textsOf(await take(source, 5, 2)), numbered('a', 1, 5));
+  } finally {
+    await hasty.end();
+  }
+});
+
+/** The first page takes the server a second and a half. */
+function slowReading(ofSource: Pool): Pool {
+  let isFirst = true;
+  return {
+    connect: async () => {
+      const client = await ofSource.connect();
+      const { query } = client;
+      client.query = async (...args: Parameters<PoolClient['query']>) => {
+        const { text = args[0] } = args[0] as unknown as { text?: string };
+        if (isFirst && text.includes('created_us')) {
+          isFirst = false;
+          await query.call(client, 'SELECT pg_sleep(1.5)');
+        }
+        return query.apply(client, args);
+      };
+      return client;
+    },
+  };
+}
+
+test('a time that is infinite stops nobody: it cannot be published, and so it can be put aside', async () => {
+  await using kit = await createKit(harness, 1);
+  const { source } = await kit.openSource();
+  await kit.write('a1', 'b1', 'c1', 'd1');
+  const schema = await schemaOf();
+  await pool.query(`UPDATE ${schema}.outbox SET created_at = 'infinity' WHERE payload = 'b1'`);
+  await pool.query(`UPDATE ${schema}.outbox SET created_at = '-infinity' WHERE payload = 'c1'`);
+  const batch = await hold(source);
+  assert.deepEqual(textsOf(batch.messages), ['a1', 'b1', 'c1', 'd1']);
+  assert.throws(() => batch.messages[1]!.createdAt.toISOString(), RangeError);
+  await batch.advance({ done: 4, parked: [{ index: 1, reason: 'no time' }] });
+  assert.deepEqual(textsOf(await kit.outbox.parked()), ['b1']);
 });

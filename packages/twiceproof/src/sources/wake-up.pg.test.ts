@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
 import { migrate } from '../migrations/migrate.ts';
@@ -130,4 +132,21 @@ test('a shard that was read a moment ago is read again at a wake-up, and not whe
     await batch!.advance({ done: 1, parked: [] });
   }
   assert.equal(waits, 1);
+});
+
+test('waits that nobody has ended leave nothing behind', { timeout: 30_000 }, async (t) => {
+  const wakeUps = listenForWakeUps({ connect });
+  t.after(async () => wakeUps.close());
+  await untilListening();
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  const waits = 20_000;
+  const heapBytes = async (): Promise<number> => {
+    await Promise.all(Array.from({ length: waits }, async () => wakeUps.wait(1, never)));
+    collect();
+    return process.memoryUsage().heapUsed;
+  };
+  await heapBytes();
+  const [before, after] = [await heapBytes(), await heapBytes()];
+  assert.ok(after - before < 100 * waits, `${Math.round((after - before) / waits)} bytes for each`);
 });

@@ -53,7 +53,8 @@ export interface ListeningClient extends Tx {
 /** `connect` is called again, after a pause, when the connection is lost. */
 export function listenForWakeUps(options: { connect(): Promise<ListeningClient>; schema?: string }): WakeUps {
   const stopping = new AbortController();
-  let wake = Promise.withResolvers<void>();
+  /** Each is taken out again by whoever waits: on an idle outbox nobody is woken for hours, and many waits go by. */
+  const waiting = new Set<(isWoken: boolean) => void>();
   /** One came while nobody was waiting. */
   let isMissed = false;
 
@@ -72,8 +73,7 @@ export function listenForWakeUps(options: { connect(): Promise<ListeningClient>;
     stopping.signal.addEventListener('abort', () => lost.resolve(), { once: true });
     client.on('notification', () => {
       isMissed = true;
-      wake.resolve();
-      wake = Promise.withResolvers();
+      for (const end of waiting) end(true);
     });
     try {
       await client.query(`LISTEN ${channelOf(options.schema)}`);
@@ -86,16 +86,17 @@ export function listenForWakeUps(options: { connect(): Promise<ListeningClient>;
   const listening = listen();
   return {
     wait: async (ms, signal) => {
-      if (isMissed) {
-        isMissed = false;
-        return true;
-      }
-      const timer = new AbortController();
-      const time = delay(ms, undefined, { signal: AbortSignal.any([signal, timer.signal]) }).catch(() => {});
-      const woken = await Promise.race([time.then(() => false), wake.promise.then(() => true)]);
+      const { promise, resolve } = Promise.withResolvers<boolean>();
+      const end = (): void => resolve(false);
+      const timer = setTimeout(end, ms);
+      signal.addEventListener('abort', end);
+      waiting.add(resolve);
+      const isWoken = isMissed || (!signal.aborted && (await promise));
+      waiting.delete(resolve);
+      signal.removeEventListener('abort', end);
+      clearTimeout(timer);
       isMissed = false;
-      timer.abort();
-      return woken;
+      return isWoken;
     },
     close: async () => {
       stopping.abort();

@@ -106,3 +106,9 @@ test('who may not even ask for a producer id is not authorized, which is somethi
   ]);
   assert.deepEqual(read(new NetworkError('Connection closed'), [['t', 0]]), ['unknown TP_BROKER_UNREACHABLE']);
 });
+
+test('what the broker said stands in the message, for whoever has to mend it', () => {
+  const [result] = readResults([{ topic: 't', partition: 0 }], answer('t', [[0, 19]]), []);
+  assert.ok(result && 'error' in result);
+  assert.match(result.error.message, /for t: NOT_ENOUGH_REPLICAS \(19\)/);
+});

@@ -1,3 +1,4 @@
+import { protocolErrorsCodesById } from '@platformatic/kafka';
 import { TwiceproofError, type ErrorCode } from '../errors.ts';
 import type { Lane } from '../transport.ts';
 import { hasApiId, saysUnknownTopic, walkErrors } from './kafka-errors.ts';
@@ -54,8 +55,9 @@ export function readResults(
 }
 
 function readCode(topic: string, code: number | undefined, cause: unknown): LaneResult {
+  const said = code === undefined ? '' : `: ${protocolErrorsCodesById[code] ?? 'an unknown error'} (${code})`;
   const byBroker = (errorCode: ErrorCode): TwiceproofError =>
-    new TwiceproofError(errorCode, `the broker would not take it for ${topic}`, { cause });
+    new TwiceproofError(errorCode, `the broker would not take it for ${topic}${said}`, { cause });
   switch (code) {
     case messageTooLarge:
     case recordListTooLarge:

@@ -18,7 +18,7 @@ for (const [recipe, delta] of [
       ['--conditions=twiceproof-source', join(import.meta.dirname, 'main.ts'), recipe, `--out=${out}`, '--json'],
       { encoding: 'utf8' },
     );
-    assert.equal(status, 0, stderr);
+    assert.equal(status, 0, `${stdout}\n${stderr}`);
     const lines = stdout
       .trim()
       .split('\n')

@@ -4,7 +4,11 @@ const maxMs = 3_600_000;
 
 export const flags = {
   'database-url': { type: 'string', env: 'DATABASE_URL', help: 'the Postgres that holds charges and inbox' },
-  brokers: { type: 'string', env: 'KAFKA_BROKERS', help: 'host:port of one or more brokers, with commas between' },
+  brokers: {
+    type: 'string',
+    env: 'KAFKA_BROKERS',
+    help: 'host:port of one or more brokers, with commas between; see operations.md for TLS and passwords',
+  },
   topics: { type: 'string', default: 'order.events', help: 'that it consumes, with commas between' },
   group: { type: 'string', default: 'payments', help: 'of the brokers; it may change, and nothing is done twice' },
   batch: { type: 'integer', default: 500, min: 1, max: 10_000, help: 'messages in one transaction, at most' },

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import pg from 'pg';
 import { EXIT, main, Refusal, type Context } from '@twiceproof/program';
 import { endsWithin } from '@twiceproof/program/ends-within';
-import { kafkaTransport } from 'twiceproof/transports/kafka';
+import { kafkaSecurity, kafkaTransport } from 'twiceproof/transports/kafka';
 import { flagProblems, flags, namesIn, type PaymentsFlags } from './flags.ts';
 import { patienceMs, serve, type Serving } from './serve.ts';
 
@@ -18,7 +18,7 @@ await main({
 async function run({ flags: given, output, signal }: Context<typeof flags>): Promise<number> {
   const { databaseUrl, brokers } = addressesOf(given);
   const pool = openPool(databaseUrl, given.workers);
-  const transport = kafkaTransport({ bootstrap: brokers, clientId: 'twiceproof-payments' });
+  const transport = kafkaTransport({ bootstrap: brokers, clientId: 'twiceproof-payments', ...kafkaSecurity() });
   const closeAll = async (): Promise<void> => {
     await Promise.all([transport.close(), pool.end()]);
   };

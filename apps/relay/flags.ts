@@ -4,7 +4,11 @@ const maxMs = 3_600_000;
 
 export const flags = {
   'database-url': { type: 'string', env: 'DATABASE_URL', help: 'the Postgres that holds the outbox' },
-  brokers: { type: 'string', env: 'KAFKA_BROKERS', help: 'host:port of one or more brokers, with commas between' },
+  brokers: {
+    type: 'string',
+    env: 'KAFKA_BROKERS',
+    help: 'host:port of one or more brokers, with commas between; see operations.md for TLS and passwords',
+  },
   topics: {
     type: 'string',
     default: 'order.events',

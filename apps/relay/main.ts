@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import pg from 'pg';
 import type { RelayTimes } from 'twiceproof/relay-times';
-import { kafkaTransport } from 'twiceproof/transports/kafka';
+import { kafkaSecurity, kafkaTransport } from 'twiceproof/transports/kafka';
 import { EXIT, main, Refusal, type Context } from '@twiceproof/program';
 import { endsWithin } from '@twiceproof/program/ends-within';
 import { flagProblems, flags, namesIn, type RelayFlags } from './flags.ts';
@@ -29,6 +29,7 @@ async function run({ flags: given, output, signal }: Context<typeof flags>): Pro
   const transport = kafkaTransport({
     bootstrap: brokers,
     clientId: 'twiceproof-relay',
+    ...kafkaSecurity(),
     maxRecordBytes: given['max-record-bytes'],
     // Before the relay gives up waiting for it: then it is known what was acknowledged, and only the rest is sent again.
     publishDeadlineMs: Math.round(0.9 * times.publishDeadlineMs),

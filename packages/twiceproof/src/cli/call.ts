@@ -24,7 +24,11 @@ const flags = {
   payload: { help: 'show payloads too; they may hold personal data' },
   limit: { value: 'N', help: 'so many at most (default 100 where they are shown, else all)' },
   yes: { help: 'do it; without, it only says what it would do' },
-  brokers: { value: 'LIST', help: 'host:port of one or more brokers, with commas between', env: 'KAFKA_BROKERS' },
+  brokers: {
+    value: 'LIST',
+    help: 'host:port of one or more brokers, with commas between; see operations.md for TLS and passwords',
+    env: 'KAFKA_BROKERS',
+  },
   name: {
     value: 'TEXT',
     help: "names the outbox in what is published (ce_source): the relay's own",

@@ -159,8 +159,9 @@ async function retentionOf(call: Call): Promise<number> {
   if (hours !== undefined && topics !== undefined) throw new WrongCall('--retention-hours or --topics, not both');
   if (hours !== undefined) return hours * hourMs;
   if (topics === undefined) throw new WrongCall('say --topics (rows stay as long as its records) or --retention-hours');
-  const { kafkaTransport } = await import('../transports/kafka.ts');
-  const transport = kafkaTransport({ bootstrap: call.required('brokers'), clientId: 'twiceproof-cli' });
+  const { kafkaSecurity, kafkaTransport } = await import('../transports/kafka.ts');
+  const bootstrap = call.required('brokers');
+  const transport = kafkaTransport({ bootstrap, clientId: 'twiceproof-cli', ...kafkaSecurity() });
   try {
     const { retentionMs } = await transport.topicTimes!(topics.split(',').map((name) => name.trim()));
     if (retentionMs === Infinity) throw new WrongCall('a topic keeps records for ever: say --retention-hours');

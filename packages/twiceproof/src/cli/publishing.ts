@@ -9,11 +9,12 @@ export async function publishing<T>(call: Call, work: (publish: PublishMessages)
   const name = call.required('name');
   const bootstrap = call.required('brokers');
   // Only here, since most commands need no broker.
-  const { kafkaTransport } = await import('../transports/kafka.ts');
+  const { kafkaSecurity, kafkaTransport } = await import('../transports/kafka.ts');
   const maxRecordBytes = call.number('max-record-bytes', { min: 1_000, max: 1_000_000_000 });
   const transport = kafkaTransport({
     bootstrap,
     clientId: 'twiceproof-cli',
+    ...kafkaSecurity(),
     ...(maxRecordBytes && { maxRecordBytes }),
   });
   const publisher = transport.publisher();

@@ -50,7 +50,7 @@ async function publishAs(env: NodeJS.ProcessEnv): Promise<string> {
   });
   try {
     const [outcome] = await transport.publisher().publish([{ topic: 'guarded', key: 'a', value: Buffer.from('1') }]);
-    return outcome!.outcome === 'acknowledged' ? 'acknowledged' : `${outcome!.outcome} ${outcome!.error.code}`;
+    return 'error' in outcome! ? `${outcome.outcome} ${outcome.error.code}` : outcome!.outcome;
   } finally {
     await transport.close();
   }

@@ -147,6 +147,6 @@ test('waits that nobody has ended leave nothing behind', { timeout: 30_000 }, as
     return process.memoryUsage().heapUsed;
   };
   await heapBytes();
-  const [before, after] = [await heapBytes(), await heapBytes()];
-  assert.ok(after - before < 100 * waits, `${Math.round((after - before) / waits)} bytes for each`);
+  const [before, behind] = [await heapBytes(), await heapBytes()];
+  assert.ok(behind - before < 100 * waits, `${Math.round((behind - before) / waits)} bytes for each`);
 });

@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
+import { Admin } from '@platformatic/kafka';
 import { startKafka } from '@twiceproof/infra/kafka';
-import { kafkaAdmin } from '@twiceproof/infra/kafka-admin';
-import { freePorts } from '@twiceproof/infra/ports';
 import { kafkaSecurity, kafkaTransport } from './kafka.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'twiceproof-security-'));
@@ -19,7 +20,7 @@ execFileSync(keytool, ['-genkeypair', ...store, ...made], { stdio: 'pipe' });
 execFileSync(keytool, ['-exportcert', '-rfc', '-file', ca, ...store], { stdio: 'pipe' });
 
 // A broker of its own, with a second door that asks for a name and a password, by TLS.
-const [port] = (await freePorts(1)) as [number];
+const port = await freePort();
 const cluster = await startKafka({
   brokers: 1,
   sideDoors: [{ port, advertisedPort: port }],
@@ -32,13 +33,22 @@ const cluster = await startKafka({
       'org.apache.kafka.common.security.plain.PlainLoginModule required user_relay="secret";',
   },
 });
-const admin = kafkaAdmin(cluster.bootstrap);
-await admin.createTopic('guarded', { partitions: 1 });
+const admin = new Admin({ clientId: 'security', bootstrapBrokers: [cluster.bootstrap], retries: 20, retryDelay: 250 });
+await admin.createTopics({ topics: ['guarded'], partitions: 1, replicas: 1 });
 await admin.close();
 after(async () => {
   await cluster.close();
   rmSync(directory, { recursive: true });
 });
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port: free } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return free;
+}
 
 const login = { KAFKA_CA_FILE: ca, KAFKA_SASL_MECHANISM: 'PLAIN', KAFKA_USERNAME: 'relay', KAFKA_PASSWORD: 'secret' };
 

@@ -1,3 +1,4 @@
+import { securityProblems } from 'twiceproof/transports/kafka';
 import type { Flags, FlagSpecs } from '@twiceproof/program';
 
 const maxMs = 3_600_000;
@@ -90,6 +91,7 @@ export function flagProblems(given: Partial<PaymentsFlags>): string[] {
       return [`--${name} is a time such as 9d, 36h, 5m, 90s or 500ms, not '${text}'`];
     }),
     ...(topics !== undefined && namesIn(topics).length === 0 ? ['--topics names no topic'] : []),
+    ...securityProblems(),
     ...(rate !== undefined && !isShare(rate) ? [`--dup-rate is a number from 0 to 1, not '${rate}'`] : []),
     ...(holds && !unsafe ? ['--hold-late is for --unsafe-ttl; without that late messages are held anyway'] : []),
     ...(chargesFirst && !given['no-unique-charge']

@@ -1,3 +1,4 @@
+import { securityProblems } from 'twiceproof/transports/kafka';
 import type { Flags, FlagSpecs } from '@twiceproof/program';
 
 const maxMs = 3_600_000;
@@ -83,7 +84,7 @@ export function flagProblems(given: Partial<RelayFlags>): string[] {
     return [`--${shorter} is less than --${longer}, not ${low} and ${high}`];
   });
   if (given.topics !== undefined && namesIn(given.topics).length === 0) problems.push('--topics names no topic');
-  return problems;
+  return [...problems, ...securityProblems()];
 }
 
 export function namesIn(list: string): string[] {

@@ -136,13 +136,20 @@ test('a shard is read once in an interval while less than whole batches come; wh
   assert.ok(tookMs >= pollIntervalMs && wholeMs < tookMs, `${wholeMs} and ${tookMs} ms`);
 });
 
-/** A connection of which each statement is told before it goes. */
-async function connectHeard(ofSource: Pool, hear: (text: string) => Promise<void>): Promise<PoolClient> {
+/** A connection of which each statement is told before it goes, and when it is answered. */
+async function connectHeard(
+  ofSource: Pool,
+  hear: (text: string, send: (other: string) => Promise<unknown>) => Promise<void>,
+  answered?: (text: string) => Promise<void>,
+): Promise<PoolClient> {
   const client = await ofSource.connect();
   const { query, release } = client;
   client.query = async (...args: Parameters<PoolClient['query']>) => {
-    await hear((args[0] as unknown as { text?: string }).text ?? args[0]);
-    return query.apply(client, args);
+    const text = (args[0] as unknown as { text?: string }).text ?? args[0];
+    await hear(text, async (other) => query.call(client, other));
+    const answer = await query.apply(client, args);
+    await answered?.(text);
+    return answer;
   };
   client.release = (destroy) => {
     Object.assign(client, { query, release });
@@ -169,22 +176,16 @@ test('a page that was read ahead for nothing, since the next batch is of another
 });
 
 test('a page that comes when its transaction is over already, while another reads by the same list, takes nothing along', async (t) => {
-  const answers: PromiseWithResolvers<void>[] = [];
+  const pages = [1, 2].map(() => ({ read: Promise.withResolvers<void>(), given: Promise.withResolvers<void>() }));
   let isWithheld = false;
-  throughPool = (ofSource) => ({
-    connect: async () => {
-      const client = await ofSource.connect();
-      const { query } = client;
-      client.query = async (...args: Parameters<PoolClient['query']>) => {
-        const answer = await query.apply(client, args);
-        const { text = args[0] } = args[0] as unknown as { text?: string };
-        if (isWithheld && text.includes('xid = ANY ($2'))
-          await answers[answers.push(Promise.withResolvers()) - 1]!.promise;
-        return answer;
-      };
-      return client;
-    },
-  });
+  let pagesRead = 0;
+  const answered = async (text: string): Promise<void> => {
+    if (!isWithheld || !text.includes('xid = ANY ($2')) return;
+    const page = pages[pagesRead++]!;
+    page.read.resolve();
+    await page.given.promise;
+  };
+  throughPool = (ofSource) => ({ connect: async () => connectHeard(ofSource, async () => {}, answered) });
   t.after(() => {
     throughPool = (ofSource) => ofSource;
   });
@@ -197,14 +198,14 @@ test('a page that comes when its transaction is over already, while another read
   const came = await take(source, 3, 3);
   isWithheld = true;
   const first = hold(source, 2);
-  while (answers.length < 1) await delay(1);
+  await pages[0]!.read.promise;
   await cut();
   const second = hold(source, 2);
-  while (answers.length < 2) await delay(1);
+  await pages[1]!.read.promise;
   isWithheld = false;
-  answers[0]!.resolve();
+  pages[0]!.given.resolve();
   const over = await first;
-  answers[1]!.resolve();
+  pages[1]!.given.resolve();
   const batch = await second;
   await assert.rejects(over.advance({ done: 2, parked: [] }));
   await batch.advance({ done: 2, parked: [] });
@@ -442,34 +443,21 @@ test('timeouts that are usual for its user do not stop a backlog', async () => {
     options: '-c statement_timeout=1000 -c transaction_timeout=1000',
   });
   hasty.on('error', () => {});
+  let isFirst = true;
+  const slowly = async (text: string, send: (other: string) => Promise<unknown>): Promise<void> => {
+    if (!isFirst || !text.includes('created_us')) return;
+    isFirst = false;
+    await send('SELECT pg_sleep(1.5)');
+  };
+  const slow = { connect: async () => connectHeard(hasty, slowly) };
   try {
-    const source = createPollSource({ pool: slowReading(hasty), schema: await schemaOf(), maxListed });
+    const source = createPollSource({ pool: slow, schema: await schemaOf(), maxListed });
     await kit.write(...numbered('a', 1, 5));
     assert.deepEqual(textsOf(await take(source, 5, 2)), numbered('a', 1, 5));
   } finally {
     await hasty.end();
   }
 });
-
-/** The first page takes the server a second and a half. */
-function slowReading(ofSource: Pool): Pool {
-  let isFirst = true;
-  return {
-    connect: async () => {
-      const client = await ofSource.connect();
-      const { query } = client;
-      client.query = async (...args: Parameters<PoolClient['query']>) => {
-        const { text = args[0] } = args[0] as unknown as { text?: string };
-        if (isFirst && text.includes('created_us')) {
-          isFirst = false;
-          await query.call(client, 'SELECT pg_sleep(1.5)');
-        }
-        return query.apply(client, args);
-      };
-      return client;
-    },
-  };
-}
 
 test('a time that is infinite stops nobody: it cannot be published, and so it can be put aside', async () => {
   await using kit = await createKit(harness, 1);

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { kafkaSecurity } from './kafka-security.ts';
+import { kafkaSecurity, securityProblems } from './kafka-security.ts';
 
 test('nothing is said, and nothing is asked for', () => {
   assert.deepEqual(kafkaSecurity({}), {});
@@ -34,7 +34,10 @@ test('what is incomplete is refused, and says nothing of a password', () => {
     assert.throws(
       () => kafkaSecurity(env),
       (error: Error & { code: string }) =>
-        error.code === 'TP_OPTION' && what.test(error.message) && !error.message.includes('hunter2'),
+        error.code === 'TP_OPTION' &&
+        error.message === securityProblems(env).join() &&
+        what.test(error.message) &&
+        !error.message.includes('hunter2'),
     );
   }
 });

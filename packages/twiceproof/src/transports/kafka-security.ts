@@ -16,6 +16,16 @@ export function kafkaSecurity(env: NodeJS.ProcessEnv = process.env): Pick<KafkaT
   return { ...tlsOf(env), ...saslOf(env) };
 }
 
+/** What is wrong with them, for a program that says so before it begins. */
+export function securityProblems(env: NodeJS.ProcessEnv = process.env): string[] {
+  try {
+    kafkaSecurity(env);
+    return [];
+  } catch (error) {
+    return [(error as Error).message];
+  }
+}
+
 function tlsOf(env: NodeJS.ProcessEnv): Pick<KafkaTransportOptions, 'tls'> {
   const { KAFKA_TLS: wanted = '', KAFKA_CA_FILE: ca, KAFKA_CERT_FILE: cert, KAFKA_KEY_FILE: key } = env;
   if (!['', 'true', 'false'].includes(wanted)) throw wrong(`KAFKA_TLS is true or false, not '${wanted}'`);

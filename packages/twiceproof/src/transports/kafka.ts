@@ -8,7 +8,7 @@ import { subscribe } from './kafka-subscription.ts';
 import { topicProblems, topicTimes } from './kafka-topics.ts';
 
 export type { KafkaTransportOptions } from './kafka-client.ts';
-export { kafkaSecurity } from './kafka-security.ts';
+export { kafkaSecurity, securityProblems } from './kafka-security.ts';
 
 const defaults = {
   // Below that of the relay, so that it hears which of a batch were acknowledged, and does not give up all of it.

@@ -18,6 +18,8 @@ export interface KafkaAdmin {
   rewindGroup(group: string, topic: string, partitions: number): Promise<void>;
   /** As retention does: what stands before this offset of the first partition is gone. */
   deleteBefore(topic: string, offset: bigint): Promise<void>;
+  /** A quota for each client that produces; undefined lifts it. */
+  limitProducers(bytesPerSecond: number | undefined): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -68,6 +70,14 @@ export function kafkaAdmin(bootstrap: string): KafkaAdmin {
     },
     deleteBefore: async (topic, offset) => {
       await admin.deleteRecords({ topics: [{ name: topic, partitions: [{ partition: 0, offset }] }] });
+    },
+    limitProducers: async (bytesPerSecond) => {
+      const key = 'producer_byte_rate';
+      const limit = { key, value: bytesPerSecond ?? 0, remove: false } as const;
+      const op = bytesPerSecond === undefined ? ({ key, remove: true } as const) : limit;
+      // Without a name: for all that have no quota of their own.
+      const everyClient = [{ entityType: 'client-id' as const, entityName: null }];
+      await admin.alterClientQuotas({ entries: [{ entities: everyClient, ops: [op] }] });
     },
     close: async () => admin.close(),
   };

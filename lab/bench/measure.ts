@@ -3,6 +3,7 @@ import { settleS } from './cases.ts';
 import { runLoad, type LoadCall, type Orders } from './children.ts';
 import { coresBetween, readCpu, stolenShare, type CpuReading } from './cpu.ts';
 import type { LoadResult } from '../load/result.ts';
+import { leastDisturbed, type Disturbable } from './undisturbed.ts';
 
 export interface Target {
   orders: readonly Orders[];
@@ -30,7 +31,7 @@ export interface Throughput {
   stolenShare: number;
 }
 
-export interface Latency {
+export interface Latency extends Disturbable {
   rate: number;
   p50Ms: number;
   p99Ms: number;
@@ -42,18 +43,9 @@ export interface Latency {
   latenessP99Ms: number;
   cpuUs: CpuUs;
   otherCores: number;
-  stolenShare: number;
-  /** Which one it was, where it may be measured again. */
-  attempt?: number;
   /** Measured too, and not counted, because the host stole too much of the time. */
   disturbed?: Latency[];
 }
-
-/**
- * A core that the host takes away for 20 ms makes a hundred requests late at 5,000/s, whatever the program. A window with
- * more than this is measured again; what came out the first time is told too.
- */
-export const disturbingShare = 0.0025;
 
 /** Each key once, and a UUIDv7, as the docs tell clients to make them. */
 const likeOurClients = ['--retry-rate=0', '--key-version=7'];
@@ -88,23 +80,15 @@ export interface Measured {
   cost: Pick<Throughput, 'cpuUs' | 'otherCores' | 'stolenShare'>;
 }
 
-/**
- * The first that is not disturbed, by how much was stolen and by nothing else; of `attempts` that all are, the least. The
- * others are told with it.
- */
+/** Of the windows that may be measured again the least disturbed. */
 export async function undisturbed(
   attempts: number,
   measureOnce: (attempt: number) => Promise<Latency>,
 ): Promise<Latency> {
-  const all: Latency[] = [];
-  while (all.length < attempts && !(all.at(-1) && all.at(-1)!.stolenShare <= disturbingShare)) {
-    all.push({ ...(await measureOnce(all.length)), attempt: all.length + 1 });
-  }
-  const counted = all.reduce((least, each) => (each.stolenShare < least.stolenShare ? each : least));
-  const disturbed = all.filter((each) => each !== counted);
+  const { counted, others } = await leastDisturbed(attempts, measureOnce);
   // What was not answered cannot be blamed on the host.
-  const okShare = Math.min(...all.map((each) => each.okShare));
-  return disturbed.length > 0 ? { ...counted, okShare, disturbed } : counted;
+  const okShare = Math.min(...[counted, ...others].map((each) => each.okShare));
+  return others.length > 0 ? { ...counted, okShare, disturbed: others } : counted;
 }
 
 /** The window is the whole seconds after the warm-up: the CPU is read when it begins and when it ends. */

@@ -3,8 +3,9 @@ import type { Bar } from './bars.ts';
 import { edgeCases, edgeNames, hotCases, hotNames, promisedRate, type EdgeName } from './cases.ts';
 import { claimWays, type ClaimRun } from './claims.ts';
 import type { Round } from './edge.ts';
-import { disturbingShare, type CpuUs } from './measure.ts';
+import type { CpuUs } from './measure.ts';
 import type { EdgeResult } from './result.ts';
+import { repetitions } from './undisturbed.ts';
 
 export function reportText({ bars, median, rounds, environment, commit, seed, keysBefore }: EdgeResult): string {
   const { cores, cpu, node, postgres, loadAverage } = environment;
@@ -138,18 +139,9 @@ function reservations(rounds: readonly Round[]): string[] {
   const isOverloaded = (name: EdgeName): boolean =>
     rounds.every(({ edge }) => !edge[name] || edge[name].throughput.okPerSecond < 0.9 * edge[name].throughput.offered);
   const judged = rounds.flatMap(({ edge }) => edge.group?.latency[`${promisedRate}`] ?? []);
-  const repeated = judged.reduce((sum, { disturbed = [] }) => sum + disturbed.length, 0);
-  const firsts = judged.map((each) => [each, ...(each.disturbed ?? [])].find(({ attempt = 1 }) => attempt === 1)!);
-  const still = judged.filter(({ stolenShare }) => stolenShare > disturbingShare).length;
   return [
     ...disturbance(shares.map(({ otherCores }) => otherCores)),
-    ...(repeated > 0
-      ? [
-          `NOTE: the host disturbed ${repeated} windows of group commit at the bar; they were measured again.`,
-          `NOTE: p99 as it was measured the first time: ${firsts.map(({ p99Ms }) => `${p99Ms} ms`).join(', ')}.`,
-        ]
-      : []),
-    ...(still > 0 ? [`NOTE: ${still} of those that count were still disturbed.`] : []),
+    ...repetitions('group commit at the bar', judged, { name: 'p99', of: ({ p99Ms }) => p99Ms }),
     ...edgeNames
       .filter((name) => !isOverloaded(name))
       .map((name) => `NOTE: ${name} could answer all that was offered.`),

@@ -168,12 +168,12 @@ async function heldShardIsFree(): Promise<void> {
   }
 }
 
-test('three relays at once, one of which is killed again and again', async () => {
+test('three relays at once, one with two lanes, and one that is killed again and again', async () => {
   await relayTrial(
     world,
     async ({ start }) => {
       let victim = await start('one-0');
-      const others = [await start('two'), await start('three')];
+      const others = [await start('two'), await start('three', { args: ['--lanes=2'] })];
       return async () => {
         for (let n = 1; n <= 3; n += 1) {
           await world.lab.reached({ role: victim.role, point: 'relay:read' });

@@ -50,6 +50,7 @@ const flags = {
   'publish-deadline-ms': { type: 'integer', default: 0, min: 0, max: 600_000, help: 'not used' },
   'idle-timeout-ms': { type: 'integer', default: 0, min: 0, max: 600_000, help: 'not used' },
   'watchdog-ms': { type: 'integer', default: 0, min: 0, max: 600_000, help: 'not used' },
+  lanes: { type: 'integer', default: 1, min: 1, max: 64, help: 'not used' },
   'admin-port': { type: 'integer', default: 0, min: 0, max: 65_535, help: 'not used' },
   'grace-ms': { type: 'integer', default: 0, min: 0, max: 600_000, help: 'not used' },
 } as const satisfies FlagSpecs;

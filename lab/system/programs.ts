@@ -45,7 +45,12 @@ export async function layOutPrograms(options: ProgramOptions): Promise<Program[]
       role: `${kind}-${n}`,
       kind,
       admin: `http://127.0.0.1:${admin}`,
-      args: [`--admin-port=${admin}`, ...argsOf(kind, { ...options, seed: (options.seed ?? 1) + n }, { http, grpc })],
+      args: [
+        `--admin-port=${admin}`,
+        ...argsOf(kind, { ...options, seed: (options.seed ?? 1) + n }, { http, grpc }),
+        // One of the relays has both shards under way at once, whenever the other has none.
+        ...(kind === 'relay' && n === 2 ? ['--lanes=2'] : []),
+      ],
       ...(kind === 'orders' && { doors: { http, grpc } }),
     };
   });

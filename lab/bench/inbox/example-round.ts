@@ -88,6 +88,7 @@ export function exampleInboxRound(changed: Changed = {}): InboxRound {
       wrongCharges: changed.notCharged ?? 0,
       writerLatenessP99Ms: 3,
       otherCores: 0.05,
+      stolenShare: 0.001,
     },
   };
 }

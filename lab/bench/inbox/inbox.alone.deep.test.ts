@@ -16,7 +16,7 @@ const scale: InboxScale = {
   consume: { messages: 3_000, ways: { 0: ways, 5: [], 30: ['set'], 100: ways }, warmS: 0.2, capS: 0.5 },
   keys: { partitioned: [2_000, 20_000], plain: 2_000, random: 2_000, batches: 5 },
   expiry: { smallDay: 500, largeDay: 5_000, repeats: 1, beforeS: 0.3, openS: 2.5 },
-  latency: { warmS: 0.5, measuredS: 1 },
+  latency: { warmS: 0.5, measuredS: 1, attempts: 1 },
 };
 
 function hearing(): { said: string[]; output: Output } {

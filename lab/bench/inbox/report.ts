@@ -1,5 +1,6 @@
 /** The result of the inbox's bench for people. */
 import { barRows, disturbance, section, type Row } from '../report.ts';
+import { repetitions } from '../undisturbed.ts';
 import { ways } from './cases.ts';
 import type { ConsumeRun } from './consume.ts';
 import type { Beside, Forgetting } from './expiry.ts';
@@ -21,6 +22,11 @@ export function inboxReport(result: InboxResult): string {
     `medians of ${rounds.length}; seed ${seed}; commit ${commit}`,
     `${cores} cores of ${cpu}, Node ${node}, Postgres ${postgres}${kafka === undefined ? '' : `, Kafka ${kafka}`}, load average before ${loadAverage}`,
     ...disturbance(rounds.flatMap(otherCores)),
+    ...repetitions(
+      'orders on their way to a charge',
+      rounds.flatMap(({ latency }) => latency ?? []),
+      { name: 'p99 at 1000 orders/s', of: ({ rates }) => rates['1000']!.p99Ms },
+    ),
   ].join('\n');
 }
 

@@ -37,7 +37,7 @@ export const scales = {
     batch: 1_000,
     rounds: 3,
     capS: 20,
-    steady: { warmS: 5, measuredS: 20, burstS: 2, afterS: 20 },
+    steady: { warmS: 5, measuredS: 20, burstS: 2, afterS: 20, attempts: 3 },
     heldS: 180,
     heldPerSecond: 2_000,
   },
@@ -50,7 +50,7 @@ export const scales = {
     batch: 1_000,
     rounds: 3,
     capS: 2.5,
-    steady: { warmS: 1, measuredS: 2.5, burstS: 0.6, afterS: 6.5 },
+    steady: { warmS: 1, measuredS: 2.5, burstS: 0.6, afterS: 6.5, attempts: 2 },
     heldS: 18,
     heldPerSecond: 2_000,
   },
@@ -66,16 +66,16 @@ const aroundS = 3;
 /** What is expected here, for the estimate only. */
 const expectedPerSecond = 16_000;
 
-/** How long it will take, roughly. */
+/** How long it will take at most, roughly. */
 export function estimatedS(scale: RelayScale, names: readonly CaseName[]): number {
   const drains = scale.batches.length + scale.shards.filter((shards) => shards > 1).length;
-  const { warmS, measuredS, burstS, afterS } = scale.steady;
+  const { warmS, measuredS, burstS, afterS, attempts } = scale.steady;
   const roundS: Record<Exclude<CaseName, 'held'>, number> = {
     ceiling: scale.batches.length * (aroundS + scale.capS),
     drain: drains * (aroundS + scale.rows / expectedPerSecond),
     textbook: largeBatches(scale).length * (aroundS + scale.capS),
     peer: 2 * (aroundS + scale.peer.capS),
-    steady: aroundS + warmS + 2 * measuredS + 1 + burstFactors.length * (burstS + afterS),
+    steady: attempts * (aroundS + warmS + 2 * measuredS + 1 + burstFactors.length * (burstS + afterS)),
   };
   const rounds = names.reduce((sum, name) => sum + (name === 'held' ? 0 : roundS[name]), 0);
   const once = names.includes('held') ? 3 * (aroundS + scale.heldS) : 0;

@@ -57,6 +57,7 @@ export function exampleRelayRound(changed: Changed = {}): RelayRound {
       duplicates: 0,
       writerLatenessP99Ms: 2,
       otherCores: 0.05,
+      stolenShare: 0.001,
     },
   };
 }

@@ -19,7 +19,7 @@ const scale: RelayScale = {
   batch: 200,
   rounds: 1,
   capS: 1,
-  steady: { warmS: 0.5, measuredS: 1, burstS: 0.25, afterS: 1.5 },
+  steady: { warmS: 0.5, measuredS: 1, burstS: 0.25, afterS: 1.5, attempts: 1 },
   heldS: 2,
   heldPerSecond: 200,
 };

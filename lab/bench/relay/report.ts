@@ -1,5 +1,6 @@
 /** The result of the relay's bench for people. */
 import { barRows, disturbance, section, type Row } from '../report.ts';
+import { repetitions } from '../undisturbed.ts';
 import type { DrainRun } from './drain.ts';
 import { listeners } from './programs.ts';
 import type { RelayRound } from './relay.ts';
@@ -20,6 +21,14 @@ export function relayReport(result: RelayResult): string {
     `medians of ${rounds.length}; ${scale.rows.toLocaleString('en')} rows; seed ${seed}; commit ${commit}`,
     `${cores} cores of ${cpu}, Node ${node}, Postgres ${postgres}, Kafka ${kafka}, load average before ${loadAverage}`,
     ...disturbance(rounds.flatMap(otherCores)),
+    ...repetitions(
+      'the relay beside writers',
+      rounds.flatMap(({ steady }) => steady ?? []),
+      {
+        name: `p99 at ${steadyRates.latency} rows/s`,
+        of: ({ latency }) => latency[steadyRates.latency]!.appendedP99Ms,
+      },
+    ),
   ].join('\n');
 }
 

@@ -35,8 +35,11 @@ const flags = {
     env: 'TWICEPROOF_NAME',
   },
   'max-record-bytes': { value: 'N', help: 'as max.message.bytes of the topic (default 1048588)' },
-  topics: { value: 'LIST', help: 'with --brokers: rows are kept for as long as these topics keep records' },
-  'retention-hours': { value: 'N', help: 'how long published rows are kept, instead of --topics' },
+  topics: {
+    value: 'LIST',
+    help: 'rows are kept for as long as these topics keep records (default: each for as long as its own topic)',
+  },
+  'retention-hours': { value: 'N', help: 'how long published rows are kept; the brokers are not asked then' },
   'partition-xids': { value: 'N', help: 'how many transaction ids a partition is for (default 10000000)' },
   'max-wait-ms': { value: 'N', help: 'how long writers may have to wait at a time (default 500)' },
   consumer: { value: 'NAME', help: 'only what this consumer holds' },

@@ -41,7 +41,7 @@ async function drain(): Promise<string[]> {
 }
 
 const now = async (options: Partial<PruneOptions> = {}): Promise<Pruned> =>
-  prune(pool, { retentionMs: 0, stepXids, maxWaitMs: 100, attempts: 3, ...options });
+  prune(pool, { retention: 0, stepXids, maxWaitMs: 100, attempts: 3, ...options });
 
 /** Where the rows are: the texts by partition. */
 async function inPartitions(): Promise<Record<string, string[]>> {
@@ -92,7 +92,7 @@ test('a row goes when every shard has passed it and it is old enough, with its p
   assert.deepEqual(await drain(), ['one']);
   await appendNow('two');
   await drain();
-  await now({ retentionMs: 3_600_000 });
+  await now({ retention: 3_600_000 });
   assert.equal(await partitionOf('one'), home, 'it is not old enough');
   await untilGone('one');
   assert.equal(await tableExists(home), false);
@@ -147,7 +147,7 @@ test('the default partition keeps to the same rule, and no partition is made ove
   const { made, left } = await now();
   assert.deepEqual([made.length, left], [2, []], 'ahead only');
   assert.deepEqual(await drain(), ['late', 'unpublished']);
-  assert.equal((await now({ retentionMs: 3_600_000 })).deleted, 0);
+  assert.equal((await now({ retention: 3_600_000 })).deleted, 0);
   await untilGone('a', 'b', 'c', 'late', 'unpublished');
 });
 

@@ -2,13 +2,17 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Pool } from '../connection.ts';
 import {
   addPartition,
+  defaultPartition,
   deleteFromDefault,
   dropPartition,
   emptyPartition,
+  isPublished,
   publishedBelow,
   rangesAhead,
   readPartitions,
+  topicsIn,
 } from '../outbox/retention.ts';
+import { TwiceproofError } from '../errors.ts';
 import { transaction } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
 import { WrongCall, type Call, type Command } from './call.ts';
@@ -16,7 +20,8 @@ import { isLockTimeout, onDatabase, reading } from './database.ts';
 
 export interface PruneOptions {
   schema?: string | undefined;
-  retentionMs: number;
+  /** How long rows stay, or who says so for the topics that they are for. */
+  retention: number | ((topics: readonly string[]) => Promise<number>);
   stepXids: bigint;
   /** How long a writer may have to wait for us, at a time. */
   maxWaitMs: number;
@@ -95,10 +100,13 @@ async function makeAhead(pool: Pool, options: PruneOptions, done: Pruned): Promi
 
 /** From the oldest on, and no further than the first that has to stay: those behind it are younger. */
 async function removePartitions(pool: Pool, options: PruneOptions, done: Pruned): Promise<void> {
-  const { schema, retentionMs } = options;
+  const { schema } = options;
   const { ranges } = await reading(pool, (tx) => readPartitions(tx, schema));
   for (const partition of ranges) {
+    // Before its rows are read for their topics.
+    if (!(await reading(pool, (tx) => isPublished(tx, partition, schema)))) return;
     options.onProgress?.(`looking at ${partition.name} ...`);
+    const retentionMs = await retentionOf(pool, partition.name, options);
     const emptied = await inShortAttempts(pool, options, (tx) =>
       emptyPartition(tx, partition, { retentionMs, schema }),
     );
@@ -112,9 +120,17 @@ async function removePartitions(pool: Pool, options: PruneOptions, done: Pruned)
   }
 }
 
+/** Of a table without rows it does not matter; then nothing in it is old enough. */
+async function retentionOf(pool: Pool, table: string, { retention }: PruneOptions): Promise<number> {
+  if (typeof retention === 'number') return retention;
+  const topics = await reading(pool, (tx) => topicsIn(tx, table));
+  return topics.length === 0 ? longestRetentionMs : retention(topics);
+}
+
 /** As much time between as within, so that others have their half of the disk. */
 async function pruneDefault(pool: Pool, options: PruneOptions, done: Pruned): Promise<void> {
-  const { schema, retentionMs } = options;
+  const { schema } = options;
+  const retentionMs = await retentionOf(pool, defaultPartition(schema), options);
   for (let from = 0, blocks = 1; from < blocks; from += blocksAtOnce) {
     const began = performance.now();
     const { count, blocksInTable } = await transaction(pool, (tx) =>
@@ -127,19 +143,22 @@ async function pruneDefault(pool: Pool, options: PruneOptions, done: Pruned): Pr
   }
 }
 
+const hourMs = 3_600_000;
+const longestRetentionMs = 1_000_000 * hourMs;
+
 export const pruneCommand: Command = {
   summary: 'remove what is published and older than the retention; make partitions ahead',
-  flags: ['schema', 'retention-hours', 'topics', 'brokers', 'partition-xids', 'max-wait-ms'],
+  flags: ['schema', 'brokers', 'topics', 'retention-hours', 'partition-xids', 'max-wait-ms'],
   about:
-    'Run it every hour. Only what every shard has published goes, never by date alone; the role must own the tables.\nKeep rows for as long as the topics keep records (--topics asks the brokers), to be able to publish them again.',
+    'Run it every hour. Only what every shard has published goes, never by date alone; the role must own the tables.\nRows are kept for as long as their topics keep records, to be able to publish them again: the brokers are asked.',
   async run(call) {
-    const retentionMs = await retentionOf(call);
+    const retention = retentionIn(call);
     const step = call.number('partition-xids', { min: 1, max: Number.MAX_SAFE_INTEGER }) ?? 10_000_000;
     const maxWaitMs = call.number('max-wait-ms', { min: 1, max: 3_600_000 }) ?? 500;
     return onDatabase(async (pool) => {
       const pruned = await prune(pool, {
         schema: call.schema,
-        retentionMs,
+        retention: await retention(),
         stepXids: BigInt(step),
         maxWaitMs,
         onProgress: call.progress,
@@ -150,22 +169,32 @@ export const pruneCommand: Command = {
   },
 };
 
-const hourMs = 3_600_000;
-
 /** As long as the brokers keep records, or they could not be published again. For how long is not guessed. */
-async function retentionOf(call: Call): Promise<number> {
-  const hours = call.number('retention-hours', { min: 0, max: 1_000_000, whole: false });
+function retentionIn(call: Call): () => Promise<PruneOptions['retention']> {
+  const hours = call.number('retention-hours', { min: 0, max: longestRetentionMs / hourMs, whole: false });
   const topics = call.text('topics');
   if (hours !== undefined && topics !== undefined) throw new WrongCall('--retention-hours or --topics, not both');
-  if (hours !== undefined) return hours * hourMs;
-  if (topics === undefined) throw new WrongCall('say --topics (rows stay as long as its records) or --retention-hours');
+  if (hours !== undefined) return async () => hours * hourMs;
+  const bootstrap = call.text('brokers');
+  if (!bootstrap)
+    throw new WrongCall(
+      '--brokers is needed, or KAFKA_BROKERS, to ask how long records are kept; or --retention-hours',
+    );
+  const ask = async (names: readonly string[]): Promise<number> => askRetention(bootstrap, names);
+  // Once for all rows, or for the topics that they are for.
+  return async () => (topics === undefined ? ask : ask(topics.split(',').map((name) => name.trim())));
+}
+
+async function askRetention(bootstrap: string, topics: readonly string[]): Promise<number> {
   const { kafkaSecurity, kafkaTransport } = await import('../transports/kafka.ts');
-  const bootstrap = call.required('brokers');
   const transport = kafkaTransport({ bootstrap, clientId: 'twiceproof-cli', ...kafkaSecurity() });
   try {
-    const { retentionMs } = await transport.topicTimes!(topics.split(',').map((name) => name.trim()));
-    if (retentionMs === Infinity) throw new WrongCall('a topic keeps records for ever: say --retention-hours');
-    return retentionMs;
+    const { retentionMs } = await transport.topicTimes!(topics);
+    if (retentionMs !== Infinity) return retentionMs;
+    throw new WrongCall(`${topics.join(' or ')} keeps records for ever: say --retention-hours`);
+  } catch (error) {
+    if (!(error instanceof TwiceproofError) || error.code !== 'TP_TOPIC_UNKNOWN') throw error;
+    throw new WrongCall(`${error.message}: say --topics, or --retention-hours`);
   } finally {
     await transport.close();
   }

@@ -152,7 +152,7 @@ test('restored into another cluster: refused, repaired, and exactly what was not
   assert.ok(unpublished.length < 13, 'some of the window is published');
   await dumpAndRestore(home, other);
   await assert.rejects(createPollSource({ pool: other }).check(), { code: 'TP_CURSOR_FOREIGN' });
-  await assert.rejects(prune(other, { retentionMs: 0, stepXids: 100n, maxWaitMs: 100 }), { code: 'TP_CURSOR_FOREIGN' });
+  await assert.rejects(prune(other, { retention: 0, stepXids: 100n, maxWaitMs: 100 }), { code: 'TP_CURSOR_FOREIGN' });
   assert.deepEqual(repairAt(otherCluster.url), { outcome: 'repaired', unpublished: unpublished.length });
   assertSame(await publish(other, { page: 3 }), unpublished);
   await appendTo(other, 'a5', 'd5');

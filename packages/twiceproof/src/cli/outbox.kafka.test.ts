@@ -227,17 +227,34 @@ test('a topic that is not there: nothing is lost, and it is said', async () => {
 test('rows are kept for as long as the topics keep records', async () => {
   const short = await kafka.createTopic('short', { config: { 'retention.ms': '1' } });
   const forEver = await kafka.createTopic('for-ever', { config: { 'retention.ms': '-1' } });
-  const rows = async (): Promise<number> => (await pool.query('SELECT FROM twiceproof.outbox')).rowCount!;
-  await append(wide, 'g1');
-  await relay();
-  // The cursor has to pass it, which it does within a minute by itself.
-  await pool.query(`UPDATE twiceproof.relay_cursor SET advanced_at = now() - interval '2 minutes'`);
-  await createPollSource({ pool }).next({ maxMessages: 1, waitMs: 0, signal: new AbortController().signal });
-  assert.equal((await twiceproof('prune', '--topics', `${wide},${short}`)).status, 0);
-  assert.ok((await rows()) > 0, 'the longest of them counts');
+  const count = async (): Promise<number> => (await pool.query('SELECT FROM twiceproof.outbox')).rowCount!;
+  const publish = async (topic: string, text: string): Promise<void> => {
+    const one = [{ topic, aggregateId: 'g', type: 'said', payload: Buffer.from(text) }];
+    await transaction(pool, (tx) => createOutbox({ topics: [topic] }).append(tx, one));
+    await relay();
+    // The cursor has to pass it, which it does within a minute by itself.
+    await pool.query(`UPDATE twiceproof.relay_cursor SET advanced_at = now() - interval '2 minutes'`);
+    await createPollSource({ pool }).next({ maxMessages: 1, waitMs: 0, signal: new AbortController().signal });
+  };
+  await publish(wide, 'g1');
+  for (const call of [['--topics', `${wide},${short}`], []]) {
+    const { status, stderr } = await twiceproof('prune', ...call);
+    assert.equal(status, 0, stderr);
+    assert.ok((await count()) > 0, 'the longest of them counts');
+  }
   assert.match((await twiceproof('prune', '--topics', forEver)).stderr, /for ever: say --retention-hours/);
   assert.match((await twiceproof('prune', '--topics', wide, '--retention-hours', '1')).stderr, /not both/);
   const pruned = await twiceproof('prune', '--topics', short, '--json');
   assert.equal(pruned.status, 0, pruned.stderr);
-  assert.equal(await rows(), 0);
+  assert.equal(await count(), 0);
+
+  await publish(short, 'g2');
+  const byItsTopic = await twiceproof('prune', '--json');
+  assert.deepEqual([byItsTopic.status, await count()], [0, 0], byItsTopic.stderr);
+  await publish(forEver, 'g3');
+  assert.match((await twiceproof('prune')).stderr, /for-ever\S* keeps records for ever: say --retention-hours/);
+  await pool.query(`UPDATE twiceproof.outbox SET topic = 'gone'`);
+  const unknown = await twiceproof('prune');
+  assert.deepEqual([unknown.status, await count()], [2, 1]);
+  assert.match(unknown.stderr, /gone: say --topics, or --retention-hours/);
 });

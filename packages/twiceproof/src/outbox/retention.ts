@@ -63,16 +63,22 @@ export async function readPartitions(tx: Tx, schemaName?: string): Promise<Parti
   return { ranges, nextXid: BigInt(String(next)), isDefaultEmpty: is_default_empty === true };
 }
 
+/** Whether nothing can be committed in a partition any more, and every shard has published what was. */
+export async function isPublished(tx: Tx, { to }: Partition, schema?: string): Promise<boolean> {
+  return to <= (await publishedBelow(tx, schema));
+}
+
 /**
  * Empties a partition, if all of it may go. TRUNCATE of the part and not DROP: it waits only for those who read the part
  * just now, and no writer of newer rows waits for it.
  */
 export async function emptyPartition(
   tx: Tx,
-  { name, to }: Partition,
+  partition: Partition,
   { retentionMs, schema }: { retentionMs: number; schema?: string | undefined },
 ): Promise<'emptied' | 'kept'> {
-  if (to > (await publishedBelow(tx, schema))) return 'kept';
+  if (!(await isPublished(tx, partition, schema))) return 'kept';
+  const { name } = partition;
   const { rowCount } = await tx.query(
     `SELECT FROM ${name} WHERE created_at >= clock_timestamp() - $1 * interval '1 millisecond' LIMIT 1`,
     [retentionMs],
@@ -80,6 +86,16 @@ export async function emptyPartition(
   if (rowCount) return 'kept';
   await tx.query(`TRUNCATE ${name}`);
   return 'emptied';
+}
+
+/** For which topics there are rows in a table of the log, whose name is ready to stand in SQL. It reads all of it. */
+export async function topicsIn(tx: Tx, table: string): Promise<string[]> {
+  const { rows } = await tx.query(`SELECT DISTINCT topic FROM ${table} ORDER BY topic`);
+  return rows.map(({ topic }) => String(topic));
+}
+
+export function defaultPartition(schemaName?: string): string {
+  return `${quotedSchema(schemaName)}.outbox_default`;
 }
 
 /** Of an empty partition. It needs the whole outbox for a moment, so it waits for every open writer: bound it. */
@@ -93,7 +109,7 @@ export async function deleteFromDefault(
   options: { blocks: { from: number; to: number }; retentionMs: number; schema?: string | undefined },
 ): Promise<{ count: number; blocksInTable: number }> {
   const { blocks, retentionMs } = options;
-  const table = `${quotedSchema(options.schema)}.outbox_default`;
+  const table = defaultPartition(options.schema);
   const below = await publishedBelow(tx, options.schema);
   const { rows } = await tx.query(
     `WITH gone AS (

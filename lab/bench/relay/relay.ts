@@ -81,19 +81,16 @@ async function runRound(
   const result: RelayRound = { ceiling: {}, drain: {}, textbook: {}, peer: {} };
   for (const batch of scale.batches) {
     const key = `1x${batch}`;
-    // Beside each other, since what drifts most is how warm the brokers are.
+    // Beside each other, since what drifts most is how warm the brokers are, and what the host leaves of the cores.
     if (only.includes('ceiling')) result.ceiling[batch] = await ceiling(context, batch);
     if (only.includes('drain')) result.drain[key] = await drain(context, { shards: 1, batch });
+    if (only.includes('textbook') && largeBatches(scale).includes(batch)) {
+      result.textbook[batch] = await textbook(context, batch);
+    }
   }
   for (const shards of scale.shards.filter((count) => count > 1)) {
     const { batch } = scale;
     if (only.includes('drain')) result.drain[`${shards}x${batch}`] = await drain(context, { shards, batch });
-  }
-  for (const batch of only.includes('textbook') ? largeBatches(scale) : []) {
-    const label = `textbook, batches of ${batch}`;
-    result.textbook[batch] = await backlog(context, label, { shape: 'textbook', shards: 1 }, (url) =>
-      startTextbook({ world, url, topic: backlogTopic }, { batch }),
-    );
   }
   for (const listener of only.includes('peer') ? listeners : []) {
     result.peer[listener] = await peer(context, listener);
@@ -132,6 +129,13 @@ async function drain(context: RoundContext, { shards, batch }: { shards: number;
     (url) => startRelay({ world, url, topic: backlogTopic }, { batch, shards }),
     Infinity,
   );
+}
+
+async function textbook(context: RoundContext, batch: number): Promise<DrainRun> {
+  const { world } = context;
+  const form: Form = { shape: 'textbook', shards: 1 };
+  const start = async (url: string) => startTextbook({ world, url, topic: backlogTopic }, { batch });
+  return backlog(context, `textbook, batches of ${batch}`, form, start);
 }
 
 /** Of all rows, in the time that baselines have. */

@@ -91,7 +91,21 @@ export function watchHandles(): void {
   watchesHandles = true;
 }
 
-/** Idle connections to a database: a pool's. What is not idle is a leak of its own. */
+/**
+ * Connections of this process to a database: a pool's. Not those of programs that it has started, which come and go by
+ * themselves: the server may still count one when a test begins whose client has ended with the test before.
+ */
+export async function countOwnConnections(admin: pg.Client, database: string): Promise<number> {
+  const { _getActiveHandles: handles } = process as unknown as { _getActiveHandles(): { localPort?: number }[] };
+  const ports = handles.call(process).flatMap(({ localPort }) => localPort ?? []);
+  const { rows } = await admin.query<{ count: number }>(
+    'SELECT count(*)::int AS count FROM pg_stat_activity WHERE datname = $1 AND client_port = ANY ($2)',
+    [database, ports],
+  );
+  return rows[0]?.count ?? 0;
+}
+
+/** Of whatever process. */
 export async function countConnections(admin: pg.Client, database: string): Promise<number> {
   const { rows } = await admin.query<{ count: number }>(
     "SELECT count(*)::int AS count FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'",

@@ -9,7 +9,15 @@ import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import { kafkaAdmin, type KafkaAdmin } from './kafka-admin.ts';
 import { startKafka } from './kafka.ts';
-import { countConnections, databaseLeaks, explainHandles, kafkaLeaks, watchForLeaks, watchHandles } from './leaks.ts';
+import {
+  countConnections,
+  countOwnConnections,
+  databaseLeaks,
+  explainHandles,
+  kafkaLeaks,
+  watchForLeaks,
+  watchHandles,
+} from './leaks.ts';
 import { startPostgres, type PostgresServer } from './postgres.ts';
 
 export { kafkaAdmin } from './kafka-admin.ts';
@@ -52,7 +60,7 @@ export async function testDatabase(template?: Template): Promise<TestDatabase> {
   const name = `twiceproof_${scope}_${randomBytes(4).toString('hex')}`;
   const source = template ? await migratedTemplate(admin, server, template) : 'template1';
   await admin.query(`CREATE DATABASE ${name} TEMPLATE ${source}`);
-  explainHandles(async () => countConnections(admin, name));
+  explainHandles(async () => countOwnConnections(admin, name));
   watchForLeaks(databaseLeaks(admin, name));
   watchHandles();
   atTheEnd(async () => {

@@ -50,7 +50,7 @@ export const scales = {
     batch: 1_000,
     rounds: 3,
     capS: 2.5,
-    steady: { warmS: 1, measuredS: 2.5, burstS: 0.6, afterS: 6.5, attempts: 2 },
+    steady: { warmS: 1, measuredS: 2.5, burstS: 0.6, afterS: 6.5, attempts: 1 },
     heldS: 18,
     heldPerSecond: 2_000,
   },

@@ -84,7 +84,7 @@ test('wrong calls say what is wrong, and exit with 2; a database that is away, w
     [['outbox', 'drop', '--yes'], /either --message or --aggregate/],
     [['outbox', 'drop', '--message', 'x'], /the id of a message/],
     [['outbox', 'prune', '--retention-hours', '-1'], /--retention-hours/],
-    [['outbox', 'prune'], /say --topics .* or --retention-hours/],
+    [['outbox', 'prune', '--brokers', ''], /--brokers is needed, or KAFKA_BROKERS.* or --retention-hours/],
     [['outbox', 'republish'], /--since is needed/],
     [['outbox', 'republish', '--since', 'yesterday'], /a time with its zone/],
     [['outbox', 'reshard'], /N is needed/],

@@ -3,7 +3,17 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import { test } from 'node:test';
-import { busyUs, canReadCpu, coresBetween, parseStat, readCpu, stolenShare, stolenUs } from './cpu.ts';
+import {
+  busyUs,
+  canReadCpu,
+  coresBetween,
+  parseStat,
+  readCpu,
+  serverCpu,
+  stolenShare,
+  stolenUs,
+  type Stat,
+} from './cpu.ts';
 
 test('a line of /proc, also of a process whose name has spaces and parentheses', () => {
   const rest = 'S 42 7 7 0 -1 4194560 100 200 0 0 150 50 30 20 20 0 1 0 12345 1000 10';
@@ -33,6 +43,38 @@ test('what the host has stolen is a share of the time of all cores', () => {
   const reading = { atMs: 0, us: {}, machineUs: 0, stolenUs: 5_000 };
   const after = { ...reading, atMs: 1_000, stolenUs: 5_000 + 20_000 * availableParallelism() };
   assert.equal(stolenShare(reading, after), 0.02);
+});
+
+test('a backend that ends while /proc is scanned is counted once', () => {
+  const postmaster = { parent: 1, ownUs: 10, endedChildrenUs: 0 };
+  const backend = { parent: 100, ownUs: 5_000, endedChildrenUs: 0 };
+  const elsewhere = { parent: 1, ownUs: 70_000, endedChildrenUs: 0 };
+  /** The server's backend is 101; it ends, and is waited for, just before or just after the scan looks at it. */
+  const withEnd = (when: 'before' | 'after'): number => {
+    let hasEnded = false;
+    const look = (pid: string): Stat | undefined => {
+      if (pid === '102') return elsewhere;
+      if (pid === '100') return { ...postmaster, endedChildrenUs: hasEnded ? backend.ownUs : 0 };
+      const wasThere = !hasEnded;
+      hasEnded = true;
+      return wasThere && when === 'after' ? backend : undefined;
+    };
+    return serverCpu(100, { pids: () => ['100', '101', '102'], statOf: (pid) => look(`${pid}`) });
+  };
+  assert.equal(withEnd('before'), 5_010);
+  assert.equal(withEnd('after'), 5_010);
+});
+
+test('a server whose backends end all the time is read too', () => {
+  let scans = 0;
+  const pids = (): string[] => {
+    scans += 1;
+    return [];
+  };
+  const statOf = (): Stat => ({ parent: 1, ownUs: 0, endedChildrenUs: 1_000 * scans });
+  const us = serverCpu(100, { pids, statOf });
+  assert.equal(us, 1_000 * scans);
+  assert.ok(scans > 1 && scans <= 20);
 });
 
 test('a busy child counts while it lives, and when it has ended', async () => {

@@ -1,4 +1,4 @@
-/** Accepts about 1,000 messages a second, in an open model, and says how long each call took. */
+/** Accepts 1,000 messages a second, in an open model, and says how late each call was answered. */
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import { acceptText, consumer, newIds, type Range } from './statement.ts';
@@ -13,7 +13,10 @@ const waitingText = `SELECT FROM pg_stat_activity WHERE application_name = 'benc
 export interface Accepted {
   /** When it was due, by `performance.now()`. */
   atMs: number;
-  /** Until the statement was answered, without the COMMIT, which waits for the disk. */
+  /**
+   * From then until the statement was answered, so that what queued behind a slow one is late too. Without its COMMIT, which
+   * waits for the disk.
+   */
   ms: number;
   messages: number;
 }
@@ -35,17 +38,12 @@ export async function startAccepting(url: string, oldDay: Range): Promise<Accept
     { length: connections },
     () => new pg.Client({ connectionString: url, application_name: 'bench-accepting' }),
   );
-  await Promise.all(clients.map(async (client) => client.connect()));
+  const watcher = new pg.Client({ connectionString: url, application_name: 'bench-watching' });
+  await Promise.all([...clients, watcher].map(async (client) => client.connect()));
   const { rows } = await clients[0]!.query<{ msg_id: string }>(
     `SELECT msg_id FROM twiceproof."inbox_${oldDay.fromMs}_${oldDay.toMs}" LIMIT 1000`,
   );
-  const accepts: Accepted[] = [];
-  let refused = 0;
   let stopped = false;
-  let next = 0;
-  const startedAt = performance.now();
-  const watcher = new pg.Client({ connectionString: url, application_name: 'bench-watching' });
-  await watcher.connect();
   let lockWaits = 0;
 
   /** A busy machine makes an accept slow too; this tells the one from the other. */
@@ -58,19 +56,72 @@ export async function startAccepting(url: string, oldDay: Range): Promise<Accept
     await watcher.end();
   }
 
-  async function accept(client: pg.Client, n: number): Promise<void> {
-    const dueAt = startedAt + n * batchEveryMs;
-    const waitMs = dueAt - performance.now();
-    if (waitMs > 0) await delay(waitMs);
-    if (stopped) return;
-    const sentAt = performance.now();
-    const old = rows[n % Math.max(1, rows.length)]?.msg_id;
+  const paced = acceptPaced(
+    clients,
+    rows.map(({ msg_id }) => msg_id),
+  );
+  const running = Promise.all([paced.running, watch()]);
+  running.catch(() => {}); // Whoever stops it hears of it.
+  return {
+    refused: paced.refused,
+    countLockWaits: () => {
+      lockWaits = 0;
+    },
+    lockWaits: () => lockWaits,
+    untilSeen: async (calls) => {
+      const wanted = paced.accepts.length + calls;
+      while (paced.accepts.length < wanted) await Promise.race([delay(5), running]);
+    },
+    stop: async () => {
+      stopped = true;
+      paced.stop();
+      await running;
+      await Promise.all(clients.map(async (client) => client.end()));
+      return paced.accepts;
+    },
+  };
+}
+
+/** What is needed of a connection. */
+export interface Connection {
+  query(text: string, values?: unknown[]): Promise<unknown>;
+}
+
+interface Clock {
+  now(): number;
+  wait(ms: number): Promise<unknown>;
+}
+
+interface Paced {
+  /** In the order in which they were answered. */
+  accepts: readonly Accepted[];
+  refused(): number;
+  /** No more calls become due; those that are will still be made. */
+  stop(): void;
+  /** Until all of that is done. */
+  running: Promise<unknown>;
+}
+
+/** A call is due at its time whether the ones before it were answered or not, and is made when a connection is free. */
+export function acceptPaced(
+  clients: readonly Connection[],
+  oldIds: readonly string[],
+  clock: Clock = { now: () => performance.now(), wait: delay },
+): Paced {
+  const accepts: Accepted[] = [];
+  let refused = 0;
+  let next = 0;
+  const startedAt = clock.now();
+  let stopsAt = Infinity;
+
+  async function accept(client: Connection, n: number, dueAt: number): Promise<void> {
+    const old = oldIds[n % Math.max(1, oldIds.length)];
     const ids = [...newIds(batchMessages - (old === undefined ? 0 : 1), 7), ...(old === undefined ? [] : [old])];
     for (;;) {
       try {
         await client.query('BEGIN');
         await client.query(acceptText, [consumer, ids, ids.map(() => '1')]);
-        accepts.push({ atMs: sentAt, ms: performance.now() - sentAt, messages: ids.length });
+        accepts.push({ atMs: dueAt, ms: clock.now() - dueAt, messages: ids.length });
         await client.query('COMMIT');
         return;
       } catch (error) {
@@ -82,28 +133,24 @@ export async function startAccepting(url: string, oldDay: Range): Promise<Accept
     }
   }
 
-  const running = Promise.all([
-    ...clients.map(async (client) => {
-      while (!stopped) await accept(client, next++);
-    }),
-    watch(),
-  ]);
-  running.catch(() => {}); // Whoever stops it hears of it.
+  async function acceptOn(client: Connection): Promise<void> {
+    for (;;) {
+      const n = next++;
+      const dueAt = startedAt + n * batchEveryMs;
+      const waitMs = dueAt - clock.now();
+      if (waitMs > 0) await clock.wait(waitMs);
+      // What was due before the end is made: it may have waited for what is measured.
+      if (dueAt > stopsAt) return;
+      await accept(client, n, dueAt);
+    }
+  }
+
   return {
+    accepts,
     refused: () => refused,
-    countLockWaits: () => {
-      lockWaits = 0;
+    stop: () => {
+      stopsAt = Math.min(stopsAt, clock.now());
     },
-    lockWaits: () => lockWaits,
-    untilSeen: async (calls) => {
-      const wanted = accepts.length + calls;
-      while (accepts.length < wanted) await Promise.race([delay(5), running]);
-    },
-    stop: async () => {
-      stopped = true;
-      await running;
-      await Promise.all(clients.map(async (client) => client.end()));
-      return accepts;
-    },
+    running: Promise.all(clients.map(acceptOn)),
   };
 }

@@ -43,7 +43,7 @@ export interface Beside {
   lockWaits: number;
   /** How often the keeper had to try, because of the one that stays open. */
   passes: number;
-  /** The longest accept while the day went, and in the time before that. */
+  /** The longest accept while the day went, and in the time before that; each from the moment at which it was due. */
   longestAcceptMs: number;
   longestBeforeMs: number;
   accepts: number;
@@ -244,20 +244,21 @@ async function readFor(client: pg.Client, ms: number): Promise<void> {
   await client.query('COMMIT');
 }
 
-function summary(
+export function summary(
   accepts: readonly Accepted[],
   { beganMs, forgotAt, endedAt }: { beganMs: number; forgotAt: number; endedAt: number },
 ): Omit<Beside, 'passes' | 'refused' | 'lockWaits'> {
   const longest = (those: readonly Accepted[]): number => rounded(Math.max(0, ...those.map(({ ms }) => ms)), 1);
-  // One that was under way at either end counts: it may have waited.
+  // One that was due or under way at either end counts: it may have waited.
   const during = accepts.filter(({ atMs, ms }) => atMs + ms >= forgotAt && atMs <= endedAt);
-  const [first, last] = [accepts[0]!, accepts.at(-1)!];
+  // When they were answered: when they were due says nothing about the server.
+  const [firstAt, lastAt] = [accepts[0]!, accepts.at(-1)!].map(({ atMs, ms }) => atMs + ms);
   const messages = accepts.reduce((sum, each) => sum + each.messages, 0);
   return {
     expiryMs: rounded(endedAt - forgotAt, 1),
     longestAcceptMs: longest(during),
     longestBeforeMs: longest(accepts.filter(({ atMs, ms }) => atMs + ms < beganMs)),
     accepts: during.length,
-    messagesPerSecond: Math.round((1_000 * messages) / Math.max(1, last.atMs - first.atMs)),
+    messagesPerSecond: Math.round((1_000 * messages) / Math.max(1, lastAt! - firstAt!)),
   };
 }

@@ -6,7 +6,7 @@ import { listeners } from './programs.ts';
 import type { RelayRound } from './relay.ts';
 import type { RelayResult } from './result.ts';
 import { shapes } from './rows.ts';
-import { flatness, steadyRates } from './steady.ts';
+import { burstFactors, flatness, steadyRates } from './steady.ts';
 
 export function relayReport(result: RelayResult): string {
   const { bars, median, rounds, environment, commit, seed, scale } = result;
@@ -21,6 +21,7 @@ export function relayReport(result: RelayResult): string {
     `medians of ${rounds.length}; ${scale.rows.toLocaleString('en')} rows; seed ${seed}; commit ${commit}`,
     `${cores} cores of ${cpu}, Node ${node}, Postgres ${postgres}, Kafka ${kafka}, load average before ${loadAverage}`,
     ...disturbance(rounds.flatMap(otherCores)),
+    ...slowBursts(rounds),
     ...repetitions(
       'the relay beside writers',
       rounds.flatMap(({ steady }) => steady ?? []),
@@ -87,6 +88,22 @@ function lagRows({ steady }: RelayRound): Row[] {
       return [label, Math.round(writtenPerSecond), burst.highestRows, burst.highestAgeMs, '', burst.flatAfterS];
     }),
   ];
+}
+
+/** Of what a burst asks for, so much must have been written for it to be called by its name. */
+const burstShare = 0.9;
+
+/** Writers share the machine with the relay, and cannot always write as fast as a burst asks for: it was a smaller one. */
+function slowBursts(rounds: readonly RelayRound[]): string[] {
+  return burstFactors.flatMap((factor) => {
+    const bursts = rounds.flatMap(({ steady }) => steady?.bursts[factor] ?? []);
+    const shares = bursts.map(({ writtenPerSecond, wantedPerSecond }) => writtenPerSecond / wantedPerSecond);
+    if (shares.every((share) => share >= burstShare)) return [];
+    const reached = shares.map((share) => (factor * share).toFixed(2)).join(' ');
+    return [
+      `NOTE: the burst of ${factor} times the limit was written at ${reached} times: its writer could do no more.`,
+    ];
+  });
 }
 
 function heldRows({ held }: RelayResult): Row[] {

@@ -59,6 +59,15 @@ test('the report has a line for each program, each bar and each round', () => {
   assert.match(relayReport(example([disturbed])), /NOTE: something else kept up to 0\.9 cores busy/);
 });
 
+test('a burst that could not be written as fast as it was wanted is told, with what it was', () => {
+  const slow = exampleRelayRound();
+  slow.steady!.bursts[3]!.writtenPerSecond = 38_000; // Of 60,000.
+  const text = relayReport(example([exampleRelayRound(), slow, exampleRelayRound()]));
+  assert.match(text, /NOTE: the burst of 3 times the limit was written at 2\.85 1\.90 2\.85 times/);
+  assert.doesNotMatch(text, /NOTE: the burst of 2 times/);
+  assert.doesNotMatch(relayReport(example([{ ceiling: {}, drain: {}, textbook: {}, peer: {} }])), /NOTE/);
+});
+
 test('what was measured again is told, with what came out at first', () => {
   const [first, second] = [exampleRelayRound({ p99Ms: 90 }).steady!, exampleRelayRound({ p99Ms: 50 }).steady!];
   const disturbed = [{ ...first, stolenShare: 0.09, attempt: 1 }];

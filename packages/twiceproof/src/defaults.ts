@@ -14,3 +14,11 @@ export function withDefaults<D extends object, O extends object>(defaults: D, op
   }
   return { ...defaults, ...Object.fromEntries(given) } as D & O;
 }
+
+/** For numbers of things: with none of them there would be nothing to do, for ever and without a word. */
+export function requireCounts(counts: Readonly<Record<string, number>>): void {
+  for (const [name, value] of Object.entries(counts)) {
+    if (Number.isInteger(value) && value >= 1) continue;
+    throw new TwiceproofError('TP_OPTION', `${name} is a whole number from 1 on, not ${String(value)}`);
+  }
+}

@@ -1,4 +1,5 @@
 import type { Message, MessageId } from './message.ts';
+import type { RelayTimes } from './relay-times.ts';
 
 /** A committed outbox row, as the relay gets it from a source. */
 export interface SourcedMessage extends Message {
@@ -33,6 +34,8 @@ export interface Progress {
 /** How the relay learns of committed outbox rows. */
 export interface Source {
   readonly name: string;
+  /** How long a batch may be held before its place is given to another, where that is so. */
+  readonly times?: RelayTimes;
   /** Rejects with the reason why this database must not be published from. */
   check(): Promise<void>;
   /**

@@ -80,7 +80,7 @@ export function fromDelivery(delivery: Delivery): ReceivedMessage | { problem: s
 }
 
 /** Whoever keeps messages aside looks for them by their key, in an index that takes no long ones. */
-const maxKeyBytes = 1_024;
+const maxKeyBytes = 2_000;
 
 /** A byte order mark is a part of the text: without it two keys could become one. */
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });

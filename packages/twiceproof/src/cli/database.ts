@@ -6,7 +6,10 @@ import type { Tx } from '../tx.ts';
 import { WrongCall } from './call.ts';
 
 /** Runs a command on the database in DATABASE_URL, and makes its failures known by an exit code. */
-export async function onDatabase(work: (pool: Pool) => Promise<number>): Promise<number> {
+export async function onDatabase(
+  work: (pool: Pool) => Promise<number>,
+  applicationName = 'twiceproof-cli',
+): Promise<number> {
   const url = process.env['DATABASE_URL'];
   if (!url) throw new WrongCall('DATABASE_URL is not set: postgres://user:password@host:port/database');
   // Only here, since there are commands that need no client.
@@ -15,7 +18,7 @@ export async function onDatabase(work: (pool: Pool) => Promise<number>): Promise
     connectionString: url,
     max: 2,
     connectionTimeoutMillis: 10_000,
-    application_name: 'twiceproof-cli',
+    application_name: applicationName,
   });
   // A connection that is lost while it is idle: the next question finds out.
   pool.on('error', () => {});
@@ -43,9 +46,27 @@ export function isLockTimeout(error: unknown): boolean {
   return (error as { code?: unknown }).code === '55P03';
 }
 
+/** To read a whole log takes as long as it takes: somebody waits for it, and can stop it. */
+export const longReadMs = 6 * 3_600_000;
+
 /** One statement or several that only read. */
 export async function reading<T>(pool: Pool, work: (tx: Tx) => Promise<T>): Promise<T> {
-  return transaction(pool, work);
+  return transaction(pool, work, { statementWithinMs: longReadMs });
+}
+
+/** Says the same again and again while a long statement runs; how often people hear it is for `onProgress`. */
+export async function saying<T>(
+  onProgress: ((text: string) => void) | undefined,
+  text: string,
+  work: Promise<T>,
+): Promise<T> {
+  onProgress?.(text);
+  const timer = setInterval(() => onProgress?.(text), 500);
+  try {
+    return await work;
+  } finally {
+    clearInterval(timer);
+  }
 }
 
 /** As `transaction`, for work that needs one without an id; it is not run again. */

@@ -6,6 +6,7 @@ import {
   type Dropped,
   type ParkedMessage,
 } from '../sources/parked.ts';
+import { publishingName } from '../sources/poll-statements.ts';
 import { WrongCall, type Call, type Command } from './call.ts';
 import { onDatabase, reading } from './database.ts';
 import { publishing, requireOwnCluster } from './publishing.ts';
@@ -48,27 +49,29 @@ export const releaseCommand: Command = {
     'When the cause is gone, for example after max.message.bytes was raised. It may be run again at any time: the ids stay.',
   async run(call) {
     const aggregateId = call.required('aggregate');
-    return onDatabase(async (pool) =>
-      publishing(call, async (publish) => {
-        await requireOwnCluster(pool, call.schema);
-        const released = await releaseParked(pool, publish, {
-          aggregateId,
-          schema: call.schema,
-          onProgress: (messages) => call.progress(`${messages} published ...`),
-        });
-        if (released.outcome === 'nothing there') return nothingThere(call);
-        const { messages } = released;
-        if (released.outcome === 'released') {
-          call.answer(released, `Published: ${messages}. Nothing of this key is parked any more.`);
-          return 0;
-        }
-        const why = released.outcome === 'rejected' ? 'still cannot be published' : 'could not be published now';
-        call.answer(
-          released,
-          `Published: ${messages}. Message ${released.id} ${why}: ${released.reason}\n  It is kept, and what is behind it too.`,
-        );
-        return 1;
-      }),
+    return onDatabase(
+      async (pool) =>
+        publishing(call, async (publish) => {
+          await requireOwnCluster(pool, call.schema);
+          const released = await releaseParked(pool, publish, {
+            aggregateId,
+            schema: call.schema,
+            onProgress: (messages) => call.progress(`${messages} published ...`),
+          });
+          if (released.outcome === 'nothing there') return nothingThere(call);
+          const { messages } = released;
+          if (released.outcome === 'released') {
+            call.answer(released, `Published: ${messages}. Nothing of this key is parked any more.`);
+            return 0;
+          }
+          const why = released.outcome === 'rejected' ? 'still cannot be published' : 'could not be published now';
+          call.answer(
+            released,
+            `Published: ${messages}. Message ${released.id} ${why}: ${released.reason}\n  It is kept, and what is behind it too.`,
+          );
+          return 1;
+        }),
+      publishingName,
     );
   },
 };

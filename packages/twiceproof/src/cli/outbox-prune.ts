@@ -16,12 +16,12 @@ import { TwiceproofError } from '../errors.ts';
 import { transaction } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
 import { WrongCall, type Call, type Command } from './call.ts';
-import { isLockTimeout, onDatabase, reading } from './database.ts';
+import { isLockTimeout, longReadMs, onDatabase, reading, saying } from './database.ts';
 
 export interface PruneOptions {
   schema?: string | undefined;
-  /** How long rows stay, or who says so for the topics that they are for. */
-  retention: number | ((topics: readonly string[]) => Promise<number>);
+  /** How long rows stay, or who says so for the topics that they are for. Nobody may be able to: then why not. */
+  retention: number | ((topics: readonly string[]) => Promise<number | { unknown: string }>);
   stepXids: bigint;
   /** How long a writer may have to wait for us, at a time. */
   maxWaitMs: number;
@@ -40,6 +40,8 @@ export interface Pruned {
   deleted: number;
   /** What could not be done now, and why. The next call tries again. */
   left: string[];
+  /** Of these nobody knows how long their rows stay, and the next call will not either. */
+  unknown: string[];
 }
 
 const defaultAttempts = 20;
@@ -50,7 +52,15 @@ const blocksAtOnce = 40;
 export async function prune(pool: Pool, options: PruneOptions): Promise<Pruned> {
   const { schema } = options;
   const below = await reading(pool, (tx) => publishedBelow(tx, schema));
-  const done: Pruned = { publishedBelow: String(below), made: [], removed: [], emptied: [], deleted: 0, left: [] };
+  const done: Pruned = {
+    publishedBelow: String(below),
+    made: [],
+    removed: [],
+    emptied: [],
+    deleted: 0,
+    left: [],
+    unknown: [],
+  };
   await makeAhead(pool, options, done);
   await removePartitions(pool, options, done);
   await pruneDefault(pool, options, done);
@@ -66,7 +76,7 @@ async function inShortAttempts<T>(
   const localSettings = { lock_timeout: `${maxWaitMs}` };
   for (let attempt = 1; attempt <= attempts; attempt += 1) {
     try {
-      return await transaction(pool, work, { localSettings });
+      return await transaction(pool, work, { localSettings, statementWithinMs: longReadMs });
     } catch (error) {
       if (!isLockTimeout(error)) throw error;
     }
@@ -100,16 +110,15 @@ async function makeAhead(pool: Pool, options: PruneOptions, done: Pruned): Promi
 
 /** From the oldest on, and no further than the first that has to stay: those behind it are younger. */
 async function removePartitions(pool: Pool, options: PruneOptions, done: Pruned): Promise<void> {
-  const { schema } = options;
+  const { schema, onProgress } = options;
   const { ranges } = await reading(pool, (tx) => readPartitions(tx, schema));
   for (const partition of ranges) {
     // Before its rows are read for their topics.
     if (!(await reading(pool, (tx) => isPublished(tx, partition, schema)))) return;
-    options.onProgress?.(`looking at ${partition.name} ...`);
-    const retentionMs = await retentionOf(pool, partition.name, options);
-    const emptied = await inShortAttempts(pool, options, (tx) =>
-      emptyPartition(tx, partition, { retentionMs, schema }),
-    );
+    const retentionMs = await retentionOf(pool, { name: partition.name, below: partition.to }, options, done);
+    if (retentionMs === undefined) return;
+    const emptying = inShortAttempts(pool, options, (tx) => emptyPartition(tx, partition, { retentionMs, schema }));
+    const emptied = await saying(onProgress, `looking at ${partition.name} ...`, emptying);
     if (emptied === 'busy') done.left.push(`${partition.name} was not emptied: it is being read`);
     if (emptied !== 'emptied') return;
     const dropped = await inShortAttempts(pool, options, async (tx) => {
@@ -120,21 +129,33 @@ async function removePartitions(pool: Pool, options: PruneOptions, done: Pruned)
   }
 }
 
-/** Of a table without rows it does not matter; then nothing in it is old enough. */
-async function retentionOf(pool: Pool, table: string, { retention }: PruneOptions): Promise<number> {
+/** Of the rows that may go; where there is none it does not matter. Undefined where nobody knows. */
+async function retentionOf(
+  pool: Pool,
+  { name, below }: { name: string; below: bigint },
+  { retention, onProgress }: PruneOptions,
+  done: Pruned,
+): Promise<number | undefined> {
   if (typeof retention === 'number') return retention;
-  const topics = await reading(pool, (tx) => topicsIn(tx, table));
-  return topics.length === 0 ? longestRetentionMs : retention(topics);
+  const reads = reading(pool, (tx) => topicsIn(tx, name, below));
+  const topics = await saying(onProgress, `reading for which topics ${name} has rows ...`, reads);
+  if (topics.length === 0) return longestRetentionMs;
+  const told = await retention(topics);
+  if (typeof told === 'number') return told;
+  done.unknown.push(`${name} was left as it is: ${told.unknown}`);
+  return undefined;
 }
 
 /** As much time between as within, so that others have their half of the disk. */
 async function pruneDefault(pool: Pool, options: PruneOptions, done: Pruned): Promise<void> {
   const { schema } = options;
-  const retentionMs = await retentionOf(pool, defaultPartition(schema), options);
+  const below = BigInt(done.publishedBelow);
+  const retentionMs = await retentionOf(pool, { name: defaultPartition(schema), below }, options, done);
+  if (retentionMs === undefined) return;
   for (let from = 0, blocks = 1; from < blocks; from += blocksAtOnce) {
     const began = performance.now();
     const { count, blocksInTable } = await transaction(pool, (tx) =>
-      deleteFromDefault(tx, { blocks: { from, to: from + blocksAtOnce }, retentionMs, schema }),
+      deleteFromDefault(tx, { blocks: { from, to: from + blocksAtOnce }, below, retentionMs, schema }),
     );
     done.deleted += count;
     blocks = blocksInTable;
@@ -150,7 +171,7 @@ export const pruneCommand: Command = {
   summary: 'remove what is published and older than the retention; make partitions ahead',
   flags: ['schema', 'brokers', 'topics', 'retention-hours', 'partition-xids', 'max-wait-ms'],
   about:
-    'Run it every hour. Only what every shard has published goes, never by date alone; the role must own the tables.\nRows are kept for as long as their topics keep records, to be able to publish them again: the brokers are asked.',
+    'Run it every hour. Only what every shard has published goes, never by date alone; the role must own the tables.\nRows stay for the retention of their topics, which the brokers are asked for, to be able to publish them again.',
   async run(call) {
     const retention = retentionIn(call);
     const step = call.number('partition-xids', { min: 1, max: Number.MAX_SAFE_INTEGER }) ?? 10_000_000;
@@ -164,7 +185,7 @@ export const pruneCommand: Command = {
         onProgress: call.progress,
       });
       call.answer(pruned, describe(pruned));
-      return 0;
+      return pruned.unknown.length === 0 ? 0 : 1;
     });
   },
 };
@@ -176,35 +197,43 @@ function retentionIn(call: Call): () => Promise<PruneOptions['retention']> {
   if (hours !== undefined && topics !== undefined) throw new WrongCall('--retention-hours or --topics, not both');
   if (hours !== undefined) return async () => hours * hourMs;
   const bootstrap = call.text('brokers');
-  if (!bootstrap)
-    throw new WrongCall(
-      '--brokers is needed, or KAFKA_BROKERS, to ask how long records are kept; or --retention-hours',
-    );
-  const ask = async (names: readonly string[]): Promise<number> => askRetention(bootstrap, names);
-  // Once for all rows, or for the topics that they are for.
-  return async () => (topics === undefined ? ask : ask(topics.split(',').map((name) => name.trim())));
+  if (!bootstrap) {
+    const needed = '--brokers is needed, or KAFKA_BROKERS, to ask how long records are kept';
+    throw new WrongCall(`${needed}; or --retention-hours`);
+  }
+  const ask = async (names: readonly string[]) => askRetention(bootstrap, names);
+  if (topics === undefined) return async () => ask;
+  const names = topics.split(',').map((name) => name.trim());
+  if (names.includes('')) throw new WrongCall(`--topics are names with commas between, not '${topics}'`);
+  return async () => {
+    const told = await ask(names);
+    if (typeof told === 'number') return told;
+    throw new WrongCall(told.unknown);
+  };
 }
 
-async function askRetention(bootstrap: string, topics: readonly string[]): Promise<number> {
+async function askRetention(bootstrap: string, topics: readonly string[]): Promise<number | { unknown: string }> {
   const { kafkaSecurity, kafkaTransport } = await import('../transports/kafka.ts');
   const transport = kafkaTransport({ bootstrap, clientId: 'twiceproof-cli', ...kafkaSecurity() });
   try {
     const { retentionMs } = await transport.topicTimes!(topics);
-    if (retentionMs !== Infinity) return retentionMs;
-    throw new WrongCall(`${topics.join(' or ')} keeps records for ever: say --retention-hours`);
+    // Also the greatest number that there is, by which some say so.
+    if (retentionMs <= longestRetentionMs) return retentionMs;
+    return { unknown: `one of ${topics.join(', ')} keeps records for ever: say --retention-hours` };
   } catch (error) {
     if (!(error instanceof TwiceproofError) || error.code !== 'TP_TOPIC_UNKNOWN') throw error;
-    throw new WrongCall(`${error.message}: say --topics, or --retention-hours`);
+    return { unknown: `${error.message}: say --topics, or --retention-hours` };
   } finally {
     await transport.close();
   }
 }
 
-function describe({ publishedBelow: below, made, removed, emptied, deleted, left }: Pruned): string {
+function describe({ publishedBelow: below, made, removed, emptied, deleted, left, unknown }: Pruned): string {
   return [
     `All transactions below ${below} are published.`,
     `Partitions removed: ${removed.join(', ') || 'none'}; made: ${made.join(', ') || 'none'}. Rows deleted from the default partition: ${deleted}.`,
     ...emptied.map((name) => `${name} is empty; its table goes the next time.`),
     ...left,
+    ...unknown,
   ].join('\n');
 }

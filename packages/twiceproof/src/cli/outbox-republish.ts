@@ -4,10 +4,11 @@ import { shardOf } from '../outbox/append.ts';
 import { quotedSchema } from '../schema-name.ts';
 import type { SourcedMessage } from '../source.ts';
 import type { PublishMessages } from '../sources/parked.ts';
+import { publishingName } from '../sources/poll-statements.ts';
 import { transaction } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
 import { WrongCall, type Call, type Command } from './call.ts';
-import { onDatabase, reading } from './database.ts';
+import { onDatabase, reading, saying } from './database.ts';
 import { publishing, requireOwnCluster } from './publishing.ts';
 
 export interface RepublishOptions {
@@ -45,7 +46,8 @@ export async function republish(pool: Pool, publish: PublishMessages, options: R
   const { page } = { ...defaults, ...options };
   const sofar: Republished = { messages: 0, rejected: [] };
   for (let shard = 0, after = 0n; ;) {
-    const places = await reading(pool, (tx) => findPlaces(tx, options, shard, after));
+    const looking = reading(pool, (tx) => findPlaces(tx, options, shard, after));
+    const places = await saying(() => options.onProgress?.(sofar), '', looking);
     if (places === 'no such shard') return sofar;
     for (let n = 0; n < places.length; n += page) {
       const part = places.slice(n, n + page);
@@ -206,7 +208,7 @@ export const republishCommand: Command = {
     return onDatabase(async (pool) => {
       await requireOwnCluster(pool, call.schema);
       if (!call.has('yes')) {
-        const topics = await countToRepublish(pool, options);
+        const topics = await saying(call.progress, 'counting ...', countToRepublish(pool, options));
         const lines = Object.entries(topics).map(([topic, n]) => `${topic}: ${n}`);
         call.answer({ outcome: 'counted', topics }, [...lines, 'To publish them again: --yes'].join('\n'));
         return 0;
@@ -224,7 +226,7 @@ export const republishCommand: Command = {
         );
         return notes.length === 0 ? 0 : 1;
       });
-    });
+    }, publishingName);
   },
 };
 

@@ -249,12 +249,26 @@ test('rows are kept for as long as the topics keep records', async () => {
   assert.equal(await count(), 0);
 
   await publish(short, 'g2');
+  // What is not published yet says nothing of how long the others stay, and is not touched.
+  const later = [{ topic: 'not-there-yet', aggregateId: 'g', type: 'said', payload: Buffer.from('g3') }];
+  await transaction(pool, (tx) => createOutbox({ topics: ['not-there-yet'] }).append(tx, later));
   const byItsTopic = await twiceproof('prune', '--json');
-  assert.deepEqual([byItsTopic.status, await count()], [0, 0], byItsTopic.stderr);
-  await publish(forEver, 'g3');
-  assert.match((await twiceproof('prune')).stderr, /for-ever\S* keeps records for ever: say --retention-hours/);
+  assert.deepEqual([byItsTopic.status, await count()], [0, 1], byItsTopic.stderr);
+  await pool.query(`DELETE FROM twiceproof.outbox`);
+
+  const longest = await kafka.createTopic('longest', { config: { 'retention.ms': '9223372036854775807' } });
+  for (const topic of [forEver, longest]) {
+    await publish(topic, 'g4');
+    const refused = await twiceproof('prune');
+    assert.deepEqual([refused.status, await count()], [1, 1], refused.stderr);
+    assert.match(refused.stdout, /outbox_default was left as it is: .* keeps records for ever: say --retention-hours/);
+    await pool.query(`DELETE FROM twiceproof.outbox`);
+  }
+  await publish(short, 'g5');
   await pool.query(`UPDATE twiceproof.outbox SET topic = 'gone'`);
   const unknown = await twiceproof('prune');
-  assert.deepEqual([unknown.status, await count()], [2, 1]);
-  assert.match(unknown.stderr, /gone: say --topics, or --retention-hours/);
+  assert.deepEqual([unknown.status, await count()], [1, 1]);
+  assert.match(unknown.stdout, /gone.*: say --topics, or --retention-hours/);
+  assert.equal((await twiceproof('prune', '--topics', 'gone')).status, 2);
+  assert.match((await twiceproof('prune', '--topics', '')).stderr, /names with commas between/);
 });

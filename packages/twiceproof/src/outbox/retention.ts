@@ -88,9 +88,11 @@ export async function emptyPartition(
   return 'emptied';
 }
 
-/** For which topics there are rows in a table of the log, whose name is ready to stand in SQL. It reads all of it. */
-export async function topicsIn(tx: Tx, table: string): Promise<string[]> {
-  const { rows } = await tx.query(`SELECT DISTINCT topic FROM ${table} ORDER BY topic`);
+/** Of a table of the log, whose name is ready to stand in SQL: for which topics there are rows below this id. It reads all of it. */
+export async function topicsIn(tx: Tx, table: string, below: bigint): Promise<string[]> {
+  const { rows } = await tx.query(`SELECT DISTINCT topic FROM ${table} WHERE xid < $1::xid8 ORDER BY topic`, [
+    String(below),
+  ]);
   return rows.map(({ topic }) => String(topic));
 }
 
@@ -106,11 +108,18 @@ export async function dropPartition(tx: Tx, { name }: Partition): Promise<void> 
 /** Rows of the default partition, of these blocks, by the same rule: walking the blocks finds them without an index. */
 export async function deleteFromDefault(
   tx: Tx,
-  options: { blocks: { from: number; to: number }; retentionMs: number; schema?: string | undefined },
+  options: {
+    blocks: { from: number; to: number };
+    /** Nothing from here on, though it may have been published meanwhile. */
+    below: bigint;
+    retentionMs: number;
+    schema?: string | undefined;
+  },
 ): Promise<{ count: number; blocksInTable: number }> {
   const { blocks, retentionMs } = options;
   const table = defaultPartition(options.schema);
-  const below = await publishedBelow(tx, options.schema);
+  const published = await publishedBelow(tx, options.schema);
+  const below = options.below < published ? options.below : published;
   const { rows } = await tx.query(
     `WITH gone AS (
        DELETE FROM ${table} WHERE ctid >= $1::tid AND ctid < $2::tid AND xid < $3::xid8

@@ -423,3 +423,47 @@ async function until(holds: () => boolean): Promise<void> {
     await delay(1);
   }
 }
+
+test('what it could do nothing with, or nothing right, is refused', () => {
+  const { source } = createSource([]);
+  const transport = broker('known').transport();
+  for (const [wrong, what] of [
+    [{ batch: 0 }, /batch/],
+    [{ batch: 2.5 }, /batch/],
+    [{ lanes: 0 }, /lanes/],
+    [{ name: '' }, /name/],
+    [{ name: undefined as never }, /name/],
+    [
+      { source: { ...source, times: { publishDeadlineMs: 1, idleTimeoutMs: 15_000, watchdogMs: 20_000 } }, times: {} },
+      /same times/,
+    ],
+  ] satisfies [Partial<RelayOptions>, RegExp][]) {
+    assert.throws(() => createWatchedRelay({ source, transport, ...wrong }), { code: 'TP_OPTION', message: what });
+  }
+});
+
+test('without times of its own it goes by those of its source', async (t) => {
+  const { source } = createSource([message('a1')]);
+  const never = wrap(broker('known').transport(), async () => new Promise(() => {}));
+  const times = { publishDeadlineMs: 20, idleTimeoutMs: 10_000, watchdogMs: 20_000 };
+  const { relay, codes } = createWatchedRelay({ source: { ...source, times }, transport: never.transport });
+  start(t, relay);
+  while (codes().length === 0) await delay(1);
+  assert.equal(codes()[0], 'TP_DEADLINE');
+});
+
+test('what is acknowledged counts once, also where the source could not advance', async () => {
+  let fails = true;
+  const { source } = createSource([message('a1')], () => {
+    if (!fails) return;
+    fails = false;
+    throw new Error('the connection is lost');
+  });
+  const { relay, passes } = createWatchedRelay({ source, transport: broker('known').transport() });
+  await assert.rejects(relay.runOnce());
+  await relay.runOnce();
+  assert.equal(
+    passes.reduce((sum, { acknowledged }) => sum + acknowledged, 0),
+    1,
+  );
+});

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { withDefaults } from '../defaults.ts';
+import { requireCounts, withDefaults } from '../defaults.ts';
 import { TwiceproofError } from '../errors.ts';
 import type { MessageId } from '../message.ts';
 import { point } from '../points.ts';
@@ -25,6 +25,7 @@ export interface RelayOptions {
   batch?: number;
   /** How many batches may be under way at once, each of another shard. Defaults to 1. */
   lanes?: number;
+  /** Defaults to those of the source, and must fit them. */
   times?: Partial<RelayTimes>;
   observe?(seen: RelayPass): void;
   /** Nothing is given up: it is tried again, for as long as it takes. This is for alarms. */
@@ -55,7 +56,14 @@ const maxRemembered = 100_000;
  */
 export function createRelay(options: RelayOptions): Service & { close(): Promise<void> } {
   const { source, transport, name, batch: maxMessages, lanes } = withDefaults(defaults, options);
-  const { publishDeadlineMs } = relayTimes(options.times);
+  requireCounts({ batch: maxMessages, lanes });
+  if (typeof name !== 'string' || name === '' || !name.isWellFormed()) {
+    throw new TwiceproofError(
+      'TP_OPTION',
+      'name is a text that is not empty: it names this outbox in what is published',
+    );
+  }
+  const publishDeadlineMs = deadlineOf(options);
   const topics = options.topics && new Set(options.topics);
   let publisher = transport.publisher();
   /** Acknowledged, though a message before them was not: they need not be sent again. */
@@ -72,8 +80,9 @@ export function createRelay(options: RelayOptions): Service & { close(): Promise
       await batch.abandon();
       throw error;
     }
-    await finish(batch, decided);
+    // Before it advances: what was acknowledged was published, whatever becomes of that.
     options.observe?.(decided.seen);
+    await finish(batch, decided);
     if (decided.trouble) options.onTrouble?.(decided.trouble);
     if (decided.done < batch.messages.length) return 'stuck';
     return batch.messages.length < maxMessages ? 'idle' : 'busy';
@@ -159,4 +168,16 @@ export function createRelay(options: RelayOptions): Service & { close(): Promise
     },
     close: async () => publisher.close(),
   };
+}
+
+/** A source that takes a place away sooner than we give up a batch would have another publish it beside us. */
+function deadlineOf({ source, times }: RelayOptions): number {
+  const { publishDeadlineMs } = relayTimes(times ?? source.times);
+  const { idleTimeoutMs = Infinity } = source.times ?? {};
+  if (publishDeadlineMs < idleTimeoutMs) return publishDeadlineMs;
+  const given = `not ${publishDeadlineMs} and ${idleTimeoutMs}: give both the same times`;
+  throw new TwiceproofError(
+    'TP_OPTION',
+    `publishDeadlineMs of the relay is less than idleTimeoutMs of its source, ${given}`,
+  );
 }

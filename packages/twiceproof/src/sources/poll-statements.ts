@@ -163,6 +163,9 @@ export const cursorFacts = (schema: string): string =>
 /** The number of the table that relays lock. */
 export const cursorTable = (schema: string): string => `SELECT '${schema}.relay_cursor'::regclass::oid::text AS oid`;
 
+/** What connections of commands are called that hold a shard while they publish, so that relays end those that are stuck. */
+export const publishingName = 'twiceproof-publishing';
+
 /**
  * Ends connections of other relays that hold a shard for longer than a relay can: no timeout of the server comes while it
  * waits for a client that takes nothing any more.
@@ -175,7 +178,7 @@ export const endStuckRelays = (cursorOid: string, olderThanMs: number): string =
   `SET LOCAL ROLE NONE;
    SELECT a.pid, pg_terminate_backend(a.pid) AS ended FROM pg_stat_activity a
    WHERE a.datname = current_database() AND a.usename = session_user AND a.pid <> pg_backend_pid()
-     AND a.application_name = current_setting('application_name')
+     AND a.application_name IN (current_setting('application_name'), '${publishingName}')
      AND a.xact_start < clock_timestamp() - ${Math.round(olderThanMs)} * interval '1 millisecond'
      AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.relation = ${BigInt(cursorOid)}
                  AND l.mode IN ('RowShareLock', 'RowExclusiveLock'))`;

@@ -7,6 +7,7 @@ import { testDatabase } from '@twiceproof/infra/testing';
 import { migrate } from '../migrations/migrate.ts';
 import type { Source, SourceBatch } from '../source.ts';
 import { uuidv7 } from '../uuid.ts';
+import { publishingName } from './poll-statements.ts';
 import { createPollSource } from './poll.ts';
 
 const { url } = await testDatabase();
@@ -121,6 +122,15 @@ test('a relay whose server is stuck in sending is ended by the watchdog of anoth
   assert.deepEqual(textsOf(batch), ['b1']);
   assert.deepEqual(ended, [stuck.pid]);
   assert.equal(await stuck.isAlive(), false);
+  assert.equal(await stuck.close(), 'ended');
+});
+
+test('a command that publishes is ended likewise, when it stands still', async (t) => {
+  const stuck = await openBlocked(t, { name: publishingName, locks: true });
+  const source = createPollSource({ pool, times });
+  await append('d1');
+  const batch = await hold(t, source);
+  await batch.advance({ done: 1, parked: [] });
   assert.equal(await stuck.close(), 'ended');
 });
 

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { answeredWithin } from '../answered.ts';
 import { connectQuietly, isServerError, type Pool, type PoolClient, type QueryResult } from '../connection.ts';
-import { withDefaults } from '../defaults.ts';
+import { requireCounts, withDefaults } from '../defaults.ts';
 import { TwiceproofError } from '../errors.ts';
 import { createNamedStatements, isNameLost } from '../named-statements.ts';
 import { relayTimes, type RelayTimes } from '../relay-times.ts';
@@ -61,6 +61,7 @@ const defaults = { pollIntervalMs: 10, named: true, maxListed: 1_000_000, maxByt
  */
 export function createPollSource(options: PollSourceOptions): Source {
   const { pollIntervalMs, named, maxListed, maxBytes } = withDefaults(defaults, options);
+  requireCounts({ maxListed, maxBytes });
   const times = relayTimes(options.times);
   // Whoever holds a shard for longer than that is ended by the others anyway.
   const pool = answeredWithin(options.pool, times.watchdogMs);
@@ -202,7 +203,7 @@ export function createPollSource(options: PollSourceOptions): Source {
     if (is_ahead) throw cursorsAreForeign('they lie ahead of it');
   }
 
-  return { name: 'poll', check, next, close: async () => {} };
+  return { name: 'poll', times, check, next, close: async () => {} };
 }
 
 const shortestPauseMs = 50;

@@ -35,8 +35,7 @@ export interface ClientFactory {
 }
 
 export function createClientFactory(options: KafkaTransportOptions): ClientFactory {
-  const { bootstrap } = options;
-  const brokers = (typeof bootstrap === 'string' ? bootstrap.split(',') : bootstrap).map((broker) => broker.trim());
+  const brokers = addressesIn(options.bootstrap);
   let made = 0;
   return {
     base() {
@@ -52,6 +51,14 @@ export function createClientFactory(options: KafkaTransportOptions): ClientFacto
       };
     },
   };
+}
+
+/** Without any the client would look for one on this machine. */
+function addressesIn(bootstrap: KafkaTransportOptions['bootstrap'] | undefined): string[] {
+  const given = typeof bootstrap === 'string' ? bootstrap.split(',') : (bootstrap ?? []);
+  const brokers = given.map((broker) => broker.trim()).filter((broker) => broker !== '');
+  if (brokers.length > 0) return brokers;
+  throw new TwiceproofError('TP_OPTION', 'bootstrap names no broker: host:port of one or more, with commas between');
 }
 
 /**

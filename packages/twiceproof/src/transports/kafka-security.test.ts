@@ -18,6 +18,9 @@ test('TLS with what Node trusts; a name and a password', () => {
 test('files are read, and one of them is enough to mean TLS', () => {
   const { tls } = kafkaSecurity({ KAFKA_CA_FILE: import.meta.filename });
   assert.match((tls as { ca: string }).ca, /one of them is enough/);
+  const own = { KAFKA_CA_FILE: '', KAFKA_CERT_FILE: import.meta.filename, KAFKA_KEY_FILE: import.meta.filename };
+  assert.ok(kafkaSecurity(own).tls, 'a variable that is empty is as good as none');
+  assert.throws(() => kafkaSecurity({ ...own, KAFKA_TLS: 'false' }), { code: 'TP_OPTION' });
 });
 
 test('what is incomplete is refused, and says nothing of a password', () => {

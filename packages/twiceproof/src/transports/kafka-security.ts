@@ -30,7 +30,7 @@ function tlsOf(env: NodeJS.ProcessEnv): Pick<KafkaTransportOptions, 'tls'> {
   const { KAFKA_TLS: wanted = '', KAFKA_CA_FILE: ca, KAFKA_CERT_FILE: cert, KAFKA_KEY_FILE: key } = env;
   if (!['', 'true', 'false'].includes(wanted)) throw wrong(`KAFKA_TLS is true or false, not '${wanted}'`);
   if (!cert !== !key) throw wrong('KAFKA_CERT_FILE and KAFKA_KEY_FILE are needed together');
-  const isNamed = Boolean(ca ?? cert);
+  const isNamed = Boolean(ca) || Boolean(cert);
   if (wanted === 'false' && isNamed) throw wrong('KAFKA_TLS is false, and files for TLS are named');
   if (wanted !== 'true' && !isNamed) return {};
   return {

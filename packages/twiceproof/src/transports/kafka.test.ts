@@ -8,3 +8,9 @@ test('times and sizes that are none are refused: a timer without end would end a
   }
   assert.throws(() => kafkaTransport({ bootstrap: 'localhost:1', maxRecordBytes: Infinity }), { code: 'TP_OPTION' });
 });
+
+test('no broker is refused, and not looked for on this machine', () => {
+  for (const bootstrap of [undefined, '', ' , ', []]) {
+    assert.throws(() => kafkaTransport({ bootstrap } as never), { code: 'TP_OPTION', message: /names no broker/ });
+  }
+});

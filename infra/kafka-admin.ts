@@ -9,6 +9,8 @@ export interface KafkaAdmin {
   brokerSettings(names: readonly string[]): Promise<Record<string, string>>;
   /** Of the topic's first partition. */
   countReplicas(topic: string): Promise<number>;
+  /** The broker that leads each partition of the topic. */
+  leaders(topic: string): Promise<number[]>;
   /** Of those whose names begin with the prefix. */
   deleteTopics(prefix: string): Promise<void>;
   /** Groups with members, among those whose names begin with the prefix. */
@@ -54,6 +56,10 @@ export function kafkaAdmin(bootstrap: string): KafkaAdmin {
     countReplicas: async (topic) => {
       const { topics } = await admin.metadata({ topics: [topic], forceUpdate: true });
       return topics.get(topic)?.partitions[0]?.replicas.length ?? 0;
+    },
+    leaders: async (topic) => {
+      const { topics } = await admin.metadata({ topics: [topic], forceUpdate: true });
+      return (topics.get(topic)?.partitions ?? []).map(({ leader }) => leader);
     },
     deleteTopics: async (prefix) => {
       const topics = (await admin.listTopics()).filter((topic) => topic.startsWith(prefix));

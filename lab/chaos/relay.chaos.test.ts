@@ -235,13 +235,19 @@ test('a broker is killed, and comes back', async () => {
 test('the leaders move, broker by broker', async () => {
   await relayTrial(
     world,
-    async ({ start }) => {
+    async ({ start, topic }) => {
       await start('a');
+      const before = await world.admin.leaders(topic);
       return async () => {
+        const led = new Set<string>();
         for (const broker of world.kafka.brokers.slice(1)) {
           await broker.stop();
+          for (const [partition, leader] of (await world.admin.leaders(topic)).entries()) {
+            if (leader !== before[partition]) led.add(`${partition} by ${leader}`);
+          }
           await broker.start();
         }
+        assert.ok(led.size > 0, `all partitions stayed where they were: ${before.join()}`);
       };
     },
     { transactions: 400 },

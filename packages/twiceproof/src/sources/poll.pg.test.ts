@@ -258,6 +258,12 @@ test('a batch of large payloads ends when it has enough bytes, and nothing is mi
   );
 });
 
+test('bounds that leave room for nothing are refused: a page without rows would be taken for the last one', () => {
+  for (const wrong of [{ maxBytes: 0 }, { maxListed: 0 }, { maxListed: 1.5 }]) {
+    assert.throws(() => createPollSource({ pool, ...wrong }), { code: 'TP_OPTION' });
+  }
+});
+
 test('a batch of payloads that could be compressed is bounded by what they are when they are read', async () => {
   await using kit = await createKit(harness, 1);
   const schema = await schemaOf();

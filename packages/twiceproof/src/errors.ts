@@ -46,7 +46,7 @@ export const errorTable = {
   },
   TP_POSITION_LOST: {
     retryable: false,
-    todo: 'Records were deleted before they were read, or the topic was re-created or restored. Reading goes on from the earliest record; compare what was published with what was processed.',
+    todo: 'Records were deleted before they were read, or the topic was re-created or restored: reading goes on from the earliest record; compare what was published with what was processed. Where the message says that the database has another position, none was deleted, and nothing is to be done.',
   },
   TP_FEATURE_MISSING: {
     retryable: false,

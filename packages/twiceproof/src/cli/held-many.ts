@@ -110,21 +110,29 @@ export interface Asked {
 export async function askAndWait(many: Many, wish: Wish, waitMs: number): Promise<Asked> {
   const { held, pool, call, chosen } = many;
   let count = 0;
+  const asked: bigint[] = [];
   const last = await inBatches(many, async (tx, seqs) => {
     count += await held.ask(tx, seqs, wish);
+    if (mayBecomeLate(chosen)) asked.push(...seqs);
   });
-  const left = { ...chosen, upTo: last };
+  const left = mayBecomeLate(chosen) ? { seqs: asked } : { ...chosen, upTo: last };
   let [before, movedAt] = [Infinity, performance.now()];
   for (;;) {
     const lookedAt = performance.now();
     const { count: there, asked: waiting } = await reading(pool, (tx) => held.tally(tx, left));
     const now = performance.now();
-    if (there < before) [before, movedAt] = [there, now];
+    // One that fails again is still there, and does not wait any more.
+    if (there + waiting < before) [before, movedAt] = [there + waiting, now];
     if (waiting === 0 || now - movedAt > waitMs) {
       return { settled: Math.max(0, count - there), kept: there - waiting, waiting, left };
     }
-    call.progress(`${count - there} of ${count} are done ...`);
+    call.progress(`${count - waiting} of ${count} are done ...`);
     // Counting many takes long, and the consumer has more important things to do with the database.
     await delay(Math.max(lookEveryMs, 4 * (now - lookedAt)));
   }
+}
+
+/** Of these the consumer finds out that they may have run, and keeps them as late ones: what was asked for is them still. */
+function mayBecomeLate({ kind }: HeldFilter): boolean {
+  return kind === 'unreadable' || kind === 'future';
 }

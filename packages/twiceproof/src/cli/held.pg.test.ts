@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { execFile, type ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import { after, beforeEach, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
 import { createConsumer } from '../consumer/consumer.ts';
@@ -46,10 +47,13 @@ async function asJson(...args: string[]): Promise<{ code: number; answer: Record
 
 /** What its handler cannot do. */
 const poison = new Set<string>();
+/** How long it takes for one of them. */
+let slowMs = 0;
 const textOf = ({ payload }: ReceivedMessage): string => Buffer.from(payload).toString();
 const handler = {
   each: async (tx: Tx, message: ReceivedMessage): Promise<void> => {
     const text = textOf(message);
+    if (slowMs > 0) await delay(slowMs);
     if (poison.has(text)) throw new Error(`cannot ${text}`);
     await tx.query('INSERT INTO effects (text) VALUES ($1)', [text]);
   },
@@ -63,6 +67,7 @@ let broker = createMemoryBroker();
 
 beforeEach(async () => {
   poison.clear();
+  slowMs = 0;
   await pool.query('TRUNCATE effects');
   broker = createMemoryBroker();
   broker.createTopic('t', { partitions: 1 });
@@ -199,6 +204,40 @@ test('when no consumer runs it says so, and the wish stands until one does', asy
     while ((await rows()).length > 3);
   });
   assert.deepEqual((await effects()).toSorted(), ['b1', 'd1']);
+});
+
+test('as long as the consumer goes on with what fails again, the command waits', async () => {
+  const late = Array.from({ length: 40 }, (_, n) => lateOf(n));
+  late.forEach(({ text }) => poison.add(text));
+  await publishWith(late);
+  await consuming(late.length, async () => {
+    slowMs = 25;
+    // In all it takes longer than that, and each of them less.
+    const { answer } = await asJson('redrive', '--consumer', 'c', '--wait-ms', '700');
+    assert.deepEqual([answer['outcome'], answer['kept'], answer['waiting']], ['kept', 40, 0]);
+  });
+});
+
+test('what may have run since is kept as late, and the command says so, also when it was asked for by its kind', async () => {
+  const message = { topic: 't', aggregateId: 'z', type: 'said', payload: Buffer.from('z1') };
+  const sent = toRecord({ ...message, id: lateOf(1).id, createdAt: new Date() }, '/test');
+  const delivery = {
+    lane: { topic: 't', partition: 0 },
+    key: Buffer.from(sent.key),
+    value: sent.value,
+    headers: Object.entries(sent.headers ?? {}).map(([name, content]) => [name, Buffer.from(content)] as const),
+  };
+  // An update can read it now.
+  const unreadable = { kind: 'unreadable', delivery, topicId: 'x', content: 1n, reason: 'at first' } as const;
+  await transaction(pool, (tx) => held.hold(tx, 'c', [unreadable]));
+  await consuming(0, async () => {
+    const { code, answer } = await asJson('redrive', '--consumer', 'c', '--kind', 'unreadable');
+    assert.deepEqual([code, answer['outcome'], answer['settled'], answer['kept']], [1, 'kept', 0, 1]);
+    assert.match(JSON.stringify(answer['firstKept']), /"kind":"late".*forgotten whether it has run/);
+    assert.deepEqual(await effects(), []);
+    assert.equal((await asJson('redrive', '--consumer', 'c', '--kind', 'late')).answer['settled'], 1);
+  });
+  assert.deepEqual(await effects(), ['z1']);
 });
 
 test('drop: only with --yes; and a late one does not come back', async () => {

@@ -116,7 +116,7 @@ export function createApply(options: ApplyOptions): (parts: readonly Part[]) => 
       ]);
       if (held.length > 0) {
         step = 'onHeld';
-        if (options.onHeld) await inTime(handlerTimeoutMs, 'onHeld', options.onHeld(watched.tx, held));
+        await inTime(handlerTimeoutMs, 'onHeld', tellHeld(watched.tx, held));
         step = 'ours';
         await point('consumer:held');
       }
@@ -141,11 +141,16 @@ export function createApply(options: ApplyOptions): (parts: readonly Part[]) => 
     }
   };
 
+  async function tellHeld(tx: Tx, held: readonly HeldRow[]): Promise<void> {
+    await onItsOwnConnection(pool, async () => options.onHeld?.(tx, held));
+  }
+
   /**
    * Answers whether any key may have to wait for a person.
    *
    * What is behind our back: a database that was restored, or a standby that was behind, has another position than the one
-   * that we know. Whatever is between the two would be skipped for good, so the lane has to begin anew.
+   * that we know. Whatever is between the two would be skipped for good, so the lane has to begin anew. A member that had
+   * lost the lane and has not heard of it looks the same; then what is between has run, and comes as duplicates.
    */
   async function advance(tx: Tx, ends: readonly End[]): Promise<boolean> {
     if (ends.length === 0) return true;
@@ -154,11 +159,15 @@ export function createApply(options: ApplyOptions): (parts: readonly Part[]) => 
       const [known, position] = [positions.get(laneName(end)), before.positions[n]];
       if (known === undefined || (position !== undefined && position >= known)) continue;
       const found = position === undefined ? 'no position' : `position ${position}`;
-      throw new TwiceproofError('TP_POSITION_LOST', `${laneName(end)}: the database has ${found}, and not ${known}`);
+      const detail = `the database has ${found}, and not ${known}: ${setBack}`;
+      throw new TwiceproofError('TP_POSITION_LOST', `${laneName(end)}: ${detail}`);
     }
     return before.hasBlockedKeys;
   }
 }
+
+/** Here nothing was deleted, which is what this code says elsewhere. */
+const setBack = 'it was restored, or a member that had lost this lane wrote late; what is between comes again';
 
 type End = KnownLane & { next: bigint };
 

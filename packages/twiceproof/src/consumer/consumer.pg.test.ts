@@ -415,6 +415,21 @@ test('a handler that uses another connection is caught, and its message is held'
   assert.match((await held())[0]!.reason, /TP_OTHER_CONNECTION/);
 });
 
+test('onHeld that uses another connection is caught, and nothing is held without it', async () => {
+  let isBroken = true;
+  const onHeld = async (): Promise<void> => {
+    if (isBroken) await pool.query('SELECT 1');
+  };
+  await publish('a1');
+  const running = start({ handler: failing({ a1: () => new Error('no') }), onHeld });
+  await until(() => codesOf(running).includes('TP_OTHER_CONNECTION') || received(running) > 0);
+  assert.deepEqual(await heldTexts(), []);
+  isBroken = false;
+  await until(() => received(running) === 1);
+  await running.stop();
+  assert.deepEqual(await heldTexts(), ['parked a1']);
+});
+
 for (const [what, statement] of [
   ['a failure that the handler swallows', 'SELECT 1 / 0'],
   ['a deferred constraint that speaks up at COMMIT', 'INSERT INTO checked VALUES (1), (1)'],
@@ -544,6 +559,50 @@ test('a database that is restored while it runs: what it has lost comes again, a
   assert.deepEqual(codesOf(running), ['TP_POSITION_LOST']);
 });
 
+/** A member that has got its batch, and then stands still: it does not hear that its lane is another's. */
+function zombieTransport() {
+  const own = broker.transport();
+  const gate = Promise.withResolvers<void>();
+  const state = { hasBatch: false };
+  const subscribe: Transport['subscribe'] = async (options) => {
+    const subscription = await own.subscribe(options);
+    const receive: Subscription['receive'] = async (wanted) => {
+      if (state.hasBatch) await delay(5);
+      const batch = state.hasBatch ? undefined : await subscription.receive(wanted);
+      if (!batch) return undefined;
+      state.hasBatch = true;
+      await gate.promise;
+      return { ...batch, signal: new AbortController().signal };
+    };
+    return { ...subscription, receive };
+  };
+  return { state, crash: () => own.crash(), letGo: gate.resolve, transport: { ...own, subscribe } };
+}
+
+test('a member that was late sets the position back: what is between comes again, and the alarm says what it may be', async () => {
+  const { state, crash, letGo, transport: itsTransport } = zombieTransport();
+  const zombie = start({ transport: itsTransport });
+  await publish('a1', 'a2');
+  await until(() => state.hasBatch);
+  crash();
+  const owner = start();
+  await until(() => received(owner) === 2);
+  await publish('a3');
+  await until(() => received(owner) === 3);
+  letGo();
+  await until(() => received(zombie) === 2);
+  await publish('a4');
+  await until(async () => (await effects()).includes('a4'));
+  await owner.stop();
+  await zombie.stop();
+  assert.deepEqual(await effects(), ['a1', 'a2', 'a3', 'a4']);
+  const said = String(owner.troubles[0]);
+  assert.match(
+    said,
+    /TP_POSITION_LOST: .*the database has position 2, and not 3: it was restored, or a member .* late/,
+  );
+});
+
 test('a handler that never returns is left at its deadline; its message is held, and the others go on', async () => {
   const { promise: never } = Promise.withResolvers<void>();
   const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => {
@@ -570,6 +629,22 @@ test('what a handler still sends when its time is over, because a statement of i
   await publish('a1', 'b1', 'c1');
   await consume(3, { handler: { each }, handlerTimeoutMs: 200 });
   assert.deepEqual([await effects(), await heldTexts()], [['a1', 'b1', 'c1'], []]);
+});
+
+test('a handler that returns when its time is over is not called for the rest of its batch', async () => {
+  const { promise: gate, resolve: letGo } = Promise.withResolvers<void>();
+  const calls: string[] = [];
+  const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => {
+    calls.push(textOf(message));
+    if (calls.length === 1) return gate;
+    await write(tx, [message]);
+  };
+  await publish('a1', 'b1', 'c1', 'd1');
+  await consume(4, { handler: { each }, handlerTimeoutMs: 100 });
+  const called = calls.length;
+  letGo();
+  await delay(20);
+  assert.deepEqual([calls.slice(called), await effects()], [[], ['a1', 'b1', 'c1', 'd1']]);
 });
 
 test('what a handler does to the bytes of its message is not there when it is tried again', async () => {
@@ -618,6 +693,36 @@ test('one that was held because its time had not come is parked when it comes ag
   await publish(sent, 'a2');
   await consume(2, { handler: { each } });
   assert.deepEqual(await heldTexts(), ['parked a1', 'parked a2']);
+});
+
+test('one of a time to come that was dropped is run when it comes in its time, also if it fails at first', async () => {
+  const future = record('a1', uuidv7(Date.now() + 3_600_000));
+  const { rows } = await pool.query<{ ceiling: string }>('SELECT ceiling FROM twiceproof.inbox_bounds');
+  await pool.query('UPDATE twiceproof.inbox_bounds SET ceiling = $1', [uuidv7(Date.now() + 60_000)]);
+  try {
+    await publish(future);
+    await consume(1);
+  } finally {
+    // Its time has come.
+    await pool.query('UPDATE twiceproof.inbox_bounds SET ceiling = $1', [rows[0]!.ceiling]);
+  }
+  assert.deepEqual(await heldTexts(), ['future a1']);
+  const [early] = await held();
+  await transaction(pool, (tx) => heldRows.drop(tx, [early!.seq]));
+  let isBroken = true;
+  const each = async (tx: Tx, message: ReceivedMessage): Promise<void> => {
+    if (isBroken) throw new Error('not yet');
+    await write(tx, [message]);
+  };
+  const running = start({ handler: { each } });
+  await publish(future);
+  await until(async () => (await heldTexts())[0] === 'parked a1');
+  isBroken = false;
+  const seqs = (await held()).map(({ seq }) => seq);
+  await transaction(pool, (tx) => heldRows.ask(tx, seqs, 'release'));
+  await until(async () => (await held()).length === 0);
+  await running.stop();
+  assert.deepEqual(await effects(), ['a1']);
 });
 
 test('a service of the handler that cannot be reached is tried for some time, and then its message is held', async () => {
@@ -749,6 +854,46 @@ test('a topic that is not there yet is waited for; a subscription that somebody 
   await assert.rejects(ended, { code: 'TP_CLOSED' });
 });
 
+test('when its subscription is closed it ends after what is under way, also what waits to be tried again', async () => {
+  const other = broker.transport();
+  broker.createTopic(`${name}-two`, { partitions: 1 });
+  const slow = waiting();
+  let isTold = false;
+  let hasEnded = false;
+  const consumer = createConsumer({
+    pool,
+    transport: other,
+    name,
+    topics: [name, `${name}-two`],
+    batch: 1,
+    handler: {
+      set: async (tx, messages) => {
+        // A lane that has to wait has no slot meanwhile.
+        if (messages.some((message) => textOf(message) === 'b1')) await noRoom(tx);
+        await slow.set(tx, messages);
+      },
+    },
+    onTrouble: () => (isTold = true),
+  });
+  const ended = consumer.run(new AbortController().signal).finally(() => (hasEnded = true));
+  await publish({ ...record('b1'), topic: `${name}-two` });
+  await until(() => isTold);
+  await publish('a1');
+  await until(() => slow.runs === 1);
+  const rejected = assert.rejects(ended, { code: 'TP_CLOSED' });
+  await other.close();
+  await delay(100);
+  const hasEndedEarly = hasEnded;
+  slow.letGo();
+  await rejected;
+  assert.equal(hasEndedEarly, false, 'it has ended while a batch was under way');
+});
+
+/** What the server says when it has no room for us: that is no fault of a message. */
+async function noRoom(tx: Tx): Promise<void> {
+  await tx.query("DO $$ BEGIN RAISE EXCEPTION 'too many' USING ERRCODE = '53300'; END $$");
+}
+
 test('an observer, or an alarm, that throws changes nothing', async () => {
   await publish('a1', 'b1');
   let isTold = false;
@@ -774,9 +919,19 @@ test('options that cannot be are refused', () => {
     { handlerTimeoutMs: 30_000 },
     { idleTimeoutMs: 20_000 },
   ];
-  for (const wrong of [{ name: '' }, { batch: 0 }, { workers: 0 }, { retryForMs: -1 }, ...slow]) {
+  for (const wrong of [{ name: '' }, { batch: 0 }, { workers: 0 }, { retryForMs: -1 }, { wishesEveryMs: 0 }, ...slow]) {
     assert.throws(() => start(wrong), { code: 'TP_OPTION' });
   }
+  // As somebody without types may write them.
+  for (const handler of [undefined, {}, write, { Each: write }, { each: 'write' }, { each: write, set: undefined }]) {
+    const wrong = { handler } as unknown as Partial<ConsumerOptions>;
+    assert.throws(() => start(wrong), { code: 'TP_OPTION', message: /handler has a function each, or a function set/ });
+  }
+  const parked = { onFailure: 'parked' } as unknown as Partial<ConsumerOptions>;
+  assert.throws(() => start(parked), {
+    code: 'TP_OPTION',
+    message: /onFailure is 'park' or 'dead-letter', not 'parked'/,
+  });
   assert.throws(() => start({ schema: 'a"b' }), { code: 'TP_SCHEMA_NAME' });
 });
 

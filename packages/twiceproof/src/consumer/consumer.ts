@@ -10,7 +10,7 @@ import type { Pool } from '../transaction.ts';
 import type { AssignedLane, Batch, Delivery, Position, Subscription, Transport } from '../transport.ts';
 import type { Tx } from '../tx.ts';
 import { createApply, laneName, type Part } from './apply.ts';
-import type { Handler } from './handler.ts';
+import { isHandler, type Handler } from './handler.ts';
 import { createRedrive } from './redrive.ts';
 import { createSlots, type Slots } from './slots.ts';
 import { pause, workOff, workOffTogether, type ConsumerPass } from './work-off.ts';
@@ -100,9 +100,13 @@ export function createConsumer(options: ConsumerOptions): Consumer {
   const settings = withDefaults(defaults, options);
   const { pool, transport, name, topics, handler, batch: maxRecords, workers, retryForMs, idleTimeoutMs } = settings;
   quotedSchema(options.schema);
-  if (!name || !(workers >= 1 && maxRecords >= 1 && retryForMs >= 0)) {
-    const needed = 'name is a text; batch and workers are numbers from 1 on, retryForMs from 0';
+  if (!name || !(workers >= 1 && maxRecords >= 1 && retryForMs >= 0 && settings.wishesEveryMs > 0)) {
+    const needed = 'name is a text; batch and workers are numbers from 1 on, retryForMs from 0, wishesEveryMs above 0';
     throw new TwiceproofError('TP_OPTION', needed);
+  }
+  if (!isHandler(handler)) throw new TwiceproofError('TP_OPTION', 'handler has a function each, or a function set');
+  if (!['park', 'dead-letter'].includes(settings.onFailure)) {
+    throw new TwiceproofError('TP_OPTION', `onFailure is 'park' or 'dead-letter', not '${settings.onFailure}'`);
   }
   const { handlerTimeoutMs, unsafeRunLate: runLate } = settings;
   if (!(handlerTimeoutMs > 0 && handlerTimeoutMs < idleTimeoutMs)) {
@@ -149,7 +153,11 @@ export function createConsumer(options: ConsumerOptions): Consumer {
     const signal = AbortSignal.any([stopping, failed.signal]);
     while (!signal.aborted) {
       await slots.take();
-      const batches = signal.aborted ? [] : await gather(subscription, signal);
+      // What is under way is told to end, and waited for, before anybody hears of it.
+      const batches = await gather(subscription, signal).catch((error: unknown) => {
+        failed.abort(error);
+        return [];
+      });
       if (batches.length === 0) {
         slots.giveBack();
         continue;
@@ -169,6 +177,7 @@ export function createConsumer(options: ConsumerOptions): Consumer {
   /** One batch; for a handler of sets what other lanes have besides, since one large set costs less than many small ones. */
   async function gather(subscription: Subscription, signal: AbortSignal): Promise<Batch[]> {
     const batches: Batch[] = [];
+    if (signal.aborted) return batches;
     let room = maxRecords;
     do {
       const wait = batches.length === 0 ? waitMs : 0;

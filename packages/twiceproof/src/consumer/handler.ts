@@ -29,10 +29,25 @@ export interface HandlerOfSets {
   set(tx: Tx, messages: readonly ReceivedMessage[]): Promise<void>;
 }
 
-async function runHandler(handler: Handler, tx: Tx, messages: readonly ReceivedMessage[]): Promise<void> {
+/** Whether it is one, for those who have no types. */
+export function isHandler(given: unknown): given is Handler {
+  const handler = Object(given) as { each?: unknown; set?: unknown };
+  return typeof ('set' in handler ? handler.set : handler.each) === 'function';
+}
+
+async function runHandler(
+  handler: Handler,
+  tx: Tx,
+  messages: readonly ReceivedMessage[],
+  isOver: () => boolean,
+): Promise<void> {
   if (messages.length === 0) return;
   if ('set' in handler) return handler.set(tx, messages);
-  for (const message of messages) await handler.each(tx, message);
+  for (const message of messages) {
+    // Its transaction is rolled back, and somebody may be running the same messages anew.
+    if (isOver()) return;
+    await handler.each(tx, message);
+  }
 }
 
 export async function runHandlerInTime(
@@ -41,7 +56,13 @@ export async function runHandlerInTime(
   messages: readonly ReceivedMessage[],
   timeoutMs: number,
 ): Promise<void> {
-  await inTime(timeoutMs, `${messages.length} messages`, runHandler(handler, tx, messages));
+  let isOver = false;
+  const work = runHandler(handler, tx, messages, () => isOver);
+  try {
+    await inTime(timeoutMs, `${messages.length} messages`, work);
+  } finally {
+    isOver = true;
+  }
 }
 
 /**

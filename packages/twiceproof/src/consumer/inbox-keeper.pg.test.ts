@@ -275,6 +275,9 @@ test('options that cannot be are refused', async () => {
     { ttlMs: Infinity },
     { partitionMs: 0 },
     { partitionMs: 1.5 },
+    { aheadMs: 0 },
+    { lockTimeoutMs: 0 },
+    { lockTimeoutMs: 0.4 },
   ]) {
     assert.throws(() => keeper(wrong), { code: 'TP_OPTION' });
   }

@@ -20,7 +20,10 @@ import { transaction, type Pool } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
 
 export interface InboxKeeperOptions {
-  /** Of a user that owns the inbox, or is a member of the role that does: nobody else may attach or detach. */
+  /**
+   * Of a user that owns the inbox, or is a member of the role that does: nobody else may attach or detach. It has to reach
+   * the server itself, and not through a pooler in transaction mode: see `lockTimeoutMs`.
+   */
   pool: Pool;
   /** How long ids are remembered, by the time inside them. See `redeliveryHorizon`; there is no safe default. */
   ttlMs: number;
@@ -32,7 +35,10 @@ export interface InboxKeeperOptions {
   aheadMs?: number;
   /** Defaults to 60,000. */
   intervalMs?: number;
-  /** What does not get its lock in this time is tried again in the next pass. Defaults to 2,000. */
+  /**
+   * What does not get its lock in this time is tried again in the next pass. To detach is no work for a transaction, so for
+   * that it is a setting of the session, which a pooler would hand on to others. Defaults to 2,000.
+   */
   lockTimeoutMs?: number;
   /** The time, for tests. Defaults to the clock of the database, and for what is forgotten to our own if that is behind. */
   nowMs?(): number;
@@ -66,6 +72,11 @@ export function createInboxKeeper(options: InboxKeeperOptions): InboxKeeper {
   if (!(ttlMs > 0 && ttlMs < Infinity && Number.isInteger(partitionMs) && partitionMs > 0)) {
     const given = `not ${ttlMs} and ${partitionMs}`;
     throw new TwiceproofError('TP_OPTION', `ttlMs is a number and partitionMs a whole one, above 0, ${given}`);
+  }
+  // A lock_timeout of 0 would be none.
+  if (!(aheadMs > 0 && Math.round(lockTimeoutMs) > 0)) {
+    const given = `not ${aheadMs} and ${lockTimeoutMs}`;
+    throw new TwiceproofError('TP_OPTION', `aheadMs and lockTimeoutMs are numbers above 0, ${given}`);
   }
   const localSettings = { lock_timeout: `${Math.round(lockTimeoutMs)}ms` };
   let dropped = 0;

@@ -93,7 +93,7 @@ export function createLine(options: LineOptions): WorkOff {
         const kept = refusedOf(taken, error);
         kept.forEach(stopAt);
         await keep(kept);
-        parts.unshift(open.filter(({ seq }) => !error.reasons.has(seq)));
+        parts.unshift(open.filter(({ seq }) => !error.refusals.has(seq)));
       } else if (open.length > 1) {
         const half = Math.ceil(open.length / 2);
         parts.unshift(open.slice(0, half), open.slice(half));
@@ -109,10 +109,12 @@ export function createLine(options: LineOptions): WorkOff {
   };
 }
 
-function refusedOf(taken: readonly HeldRow[], { reasons }: Refused): ToKeep[] {
+function refusedOf(taken: readonly HeldRow[], { refusals }: Refused): ToKeep[] {
   return taken.flatMap((row) => {
-    const why = reasons.get(row.seq);
-    return why === undefined ? [] : [{ ...row, reason: reasonOf(new TwiceproofError('TP_NOT_REDRIVEN', why)) }];
+    const refusal = refusals.get(row.seq);
+    if (!refusal) return [];
+    const { why, late } = refusal;
+    return [{ ...row, reason: reasonOf(new TwiceproofError('TP_NOT_REDRIVEN', why)), late }];
   });
 }
 

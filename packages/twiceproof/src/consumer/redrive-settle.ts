@@ -1,5 +1,5 @@
 import { contentHash, createInbox, type Verdict } from '../inbox/accept.ts';
-import { createHeld, type HeldRow } from '../inbox/held.ts';
+import { createHeld, type HeldRow, type ToKeep } from '../inbox/held.ts';
 import { onItsOwnConnection } from '../own-connection.ts';
 import type { Pool } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
@@ -15,15 +15,22 @@ export interface SettleOptions {
   handlerTimeoutMs: number;
 }
 
+/** Why one must not be run, and as what it is to be kept. */
+export interface Refusal extends Pick<ToKeep, 'late'> {
+  why: string;
+}
+
 /** Some must not be run, whatever their handler says: why, by their numbers. */
 export class Refused extends Error {
-  readonly reasons: ReadonlyMap<bigint, string>;
+  readonly refusals: ReadonlyMap<bigint, Refusal>;
 
-  constructor(reasons: ReadonlyMap<bigint, string>) {
+  constructor(refusals: ReadonlyMap<bigint, Refusal>) {
     super('some are not to be redriven');
-    this.reasons = reasons;
+    this.refusals = refusals;
   }
 }
+
+const mayHaveRun = 'the inbox has forgotten whether it has run; it is a late one now';
 
 interface Readable {
   row: HeldRow;
@@ -48,7 +55,7 @@ export function createSettle(options: SettleOptions): (tx: Tx, rows: readonly He
   async function judge(
     tx: Tx,
     those: readonly Readable[],
-    refused: Map<bigint, string>,
+    refused: Map<bigint, Refusal>,
   ): Promise<Map<Readable, Verdict>> {
     const verdicts = new Map<Readable, Verdict>();
     const idOf = ({ message }: Readable) => ({ id: message.id, content: contentHash(message) });
@@ -59,29 +66,35 @@ export function createSettle(options: SettleOptions): (tx: Tx, rows: readonly He
     if (unknown.length === 0) return verdicts;
     const remembered = await inbox.acceptAll(tx, consumer, unknown.map(idOf));
     unknown.forEach((each, n) => verdicts.set(each, remembered[n]!));
-    const late = unknown.filter((each) => verdicts.get(each) === 'late');
-    // It may have come again in its time and have run; the inbox would have known then, and has forgotten.
-    for (const { row } of late) if (row.kind === 'future') refused.set(row.seq, 'its time has come and gone');
+    const forgotten = unknown.filter((each) => verdicts.get(each) === 'late');
+    const [late, unsure] = split(forgotten, ({ row: { kind } }) => kind === 'late');
+    // Another copy may have come in its time and have run; the inbox would have known then, and has forgotten. Whoever asked
+    // did not ask for a late one, so he is to look and to ask again.
+    for (const each of unsure) {
+      const { aggregateId } = each.message;
+      refused.set(each.row.seq, { why: mayHaveRun, late: { ...idOf(each), aggregateId } });
+    }
     const settled = await held.settleLate(tx, consumer, late.map(idOf));
     late.forEach((each, n) => verdicts.set(each, settled[n]!));
     return verdicts;
   }
 
   return async function settle(tx: Tx, rows: readonly HeldRow[]): Promise<void> {
-    const refused = new Map<bigint, string>();
+    const refused = new Map<bigint, Refusal>();
     const readable: Readable[] = [];
     const left = await firstLeft(tx, rows);
     for (const row of rows) {
       const message = fromDelivery(row.delivery);
       const before = row.kind === 'parked' ? left.get(row.aggregateId) : undefined;
-      if ('problem' in message) refused.set(row.seq, message.problem);
-      else if (before !== undefined && before < row.seq) refused.set(row.seq, `${before} of its key waits before it`);
+      if ('problem' in message) refused.set(row.seq, { why: message.problem });
+      else if (before !== undefined && before < row.seq)
+        refused.set(row.seq, { why: `${before} of its key waits before it` });
       else readable.push({ row, message });
     }
     const verdicts = await judge(tx, readable, refused);
     for (const [{ row }, verdict] of verdicts) {
-      if (verdict === 'future') refused.set(row.seq, 'its time has not come');
-      if (verdict === 'altered') refused.set(row.seq, 'its id was processed with other content');
+      if (verdict === 'future') refused.set(row.seq, { why: 'its time has not come' });
+      if (verdict === 'altered') refused.set(row.seq, { why: 'its id was processed with other content' });
     }
     if (refused.size > 0) throw new Refused(refused);
     const messages = readable.filter((each) => verdicts.get(each) === 'first').map(({ message }) => message);

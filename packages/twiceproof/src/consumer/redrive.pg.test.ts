@@ -412,6 +412,61 @@ test('what the inbox has no row of is asked for there, or among the late ones th
   assert.equal(await transaction(pool, (tx) => inbox.accept(tx, { consumer: 'c', id: unseen })), 'altered');
 });
 
+/** As it is held: nothing is known of it but its bytes. An update can read them now. */
+async function holdUnreadable(text: string, id: string): Promise<bigint> {
+  const { delivery, content } = toHold('dead', text, id);
+  const row = { kind: 'unreadable', delivery, topicId: 'x', content: content + 1n, reason: 'at first' } as const;
+  return (await transaction(pool, (tx) => held.hold(tx, 'c', [row])))[0]!.seq;
+}
+
+const forgotten = /TP_NOT_REDRIVEN: the inbox has forgotten whether it has run; it is a late one now/;
+
+for (const [kind, holdIt] of [
+  ['unreadable', holdUnreadable],
+  ['future', async (text: string, id: string) => hold('future', text, id)],
+] as const) {
+  test(`one that was ${kind} and may have run since is not run on a guess: it becomes late, and the next wish is for a late one`, async () => {
+    const early = uuidv7(Date.now() - 30 * hourMs);
+    const seq = await holdIt('a1', early);
+    await ask('redrive', seq, await hold('dead', 'b1'));
+    assert.equal(await redrive(), 1);
+    assert.deepEqual(await effects(), ['b1']);
+    const [row, ...others] = await rows();
+    assert.deepEqual(others, []);
+    const { content } = toHold('late', 'a1');
+    assert.deepEqual(
+      [row!.seq, row!.kind, row!.id, row!.aggregateId, row!.content, row!.asked],
+      [seq, 'late', early, 'a', content, undefined],
+    );
+    assert.match(row!.reason, forgotten);
+    await ask('redrive', seq);
+    assert.deepEqual([await redrive(), await effects(), await rows()], [1, ['b1', 'a1'], []]);
+    assert.deepEqual(await transaction(pool, (tx) => held.hold(tx, 'c', [toHold('late', 'a1', early)])), []);
+  });
+}
+
+test('of copies that could not be read and may have run since, one becomes late, and the others go', async () => {
+  const early = uuidv7(Date.now() - 30 * hourMs);
+  const seqs = [await holdUnreadable('a1', early), await holdUnreadable('a1', early)];
+  await ask('redrive', ...seqs);
+  assert.equal(await redrive(), 0);
+  const left = await rows();
+  assert.deepEqual(
+    left.map(({ seq, kind }) => [seq, kind]),
+    [[seqs[0], 'late']],
+  );
+  await ask('redrive', seqs[0]!);
+  assert.deepEqual([await redrive(), await effects(), await rows()], [1, ['a1'], []]);
+});
+
+test('what could not be read is run when it can be, if the inbox has not forgotten', async () => {
+  const [came, unseen] = [uuidv7(), uuidv7()];
+  const { content } = toHold('late', 'a1');
+  await transaction(pool, (tx) => inbox.accept(tx, { consumer: 'c', id: came, content }));
+  await ask('redrive', await holdUnreadable('a1', came), await holdUnreadable('b1', unseen));
+  assert.deepEqual([await redrive(), await effects(), await rows()], [2, ['b1'], []]);
+});
+
 test('what cannot be read stays', async () => {
   await ask('redrive', await hold('unreadable', 'a1'));
   assert.equal(await redrive(), 0);

@@ -117,10 +117,12 @@ export function operating(schema: string): Operating {
 
   async function drop(tx: Tx, seqs: readonly bigint[]): Promise<HeldEntry[]> {
     const found = await lockHeld(tx, table, seqs);
+    // Not one of a time to come: it may come again in its time, and fail and be released then, and must run.
     const { rows } = await tx.query(
       `WITH gone AS (DELETE FROM ${table} WHERE seq = ANY ($1::bigint[]) RETURNING ${entryColumns}, content_hash),
          settled AS (INSERT INTO ${schema}.held_settled (msg_id, consumer, content_hash)
-           SELECT msg_id, consumer, content_hash FROM gone WHERE msg_id IS NOT NULL ON CONFLICT DO NOTHING)
+           SELECT msg_id, consumer, content_hash FROM gone
+           WHERE msg_id IS NOT NULL AND kind <> 'future' ON CONFLICT DO NOTHING)
        SELECT * FROM gone ORDER BY seq::bigint`,
       [found],
     );

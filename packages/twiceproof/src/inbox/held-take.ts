@@ -1,4 +1,5 @@
 /** How held messages are worked off, by the consumer that has their handler. */
+import type { MessageId } from '../message.ts';
 import type { Tx } from '../tx.ts';
 import { asReason, rowColumns, toHeld, withoutNul, type HeldKind, type HeldRow, type Wish } from './held-row.ts';
 
@@ -27,6 +28,8 @@ export interface InLine {
 export interface ToKeep extends InLine {
   kind: HeldKind;
   reason: string;
+  /** It is held as a late one from now on, and this is what makes it one message. */
+  late?: { id: MessageId; aggregateId: string; content: bigint } | undefined;
 }
 
 const askedAtOnce = 100;
@@ -74,6 +77,22 @@ export function taking(schema: string): Taking {
       `UPDATE ${table} SET asked = NULL, reason = COALESCE(kept.reason, held.reason)
        FROM unnest($1::bigint[], $2::text[]) AS kept (seq, reason) WHERE held.seq = kept.seq`,
       [[...reasons.keys()].map(String), [...reasons.values()]],
+    );
+    for (const row of rows) await keepAsLate(tx, row);
+  }
+
+  /** A message is held once: if it is there already, that one counts, and this one goes. */
+  async function keepAsLate(tx: Tx, { seq, late }: ToKeep): Promise<void> {
+    if (!late) return;
+    const identity = [String(seq), late.id, String(late.content)];
+    await tx.query(
+      `DELETE FROM ${table} held USING ${table} other WHERE held.seq = $1 AND other.consumer = held.consumer
+         AND other.msg_id = $2 AND other.content_hash = $3 AND other.seq <> held.seq`,
+      identity,
+    );
+    await tx.query(
+      `UPDATE ${table} SET kind = 'late', msg_id = $2, content_hash = $3, aggregate_id = $4 WHERE seq = $1`,
+      [...identity, withoutNul(late.aggregateId)],
     );
   }
 

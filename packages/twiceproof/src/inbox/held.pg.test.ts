@@ -239,6 +239,17 @@ test('what is dropped is gone, and is not held again; the rest stays', async () 
   assert.equal((await inTransaction((tx) => held.tally(tx))).count, 1);
 });
 
+test('one of a time to come that is dropped leaves nothing behind: in its time it is as any other', async () => {
+  const future = toHold('future', 'a1');
+  const seqs = await hold(future, toHold('late', 'b1'));
+  await inTransaction((tx) => held.drop(tx, seqs));
+  assert.equal((await pool.query('SELECT FROM twiceproof.held_settled')).rowCount, 1);
+  const [seq] = await hold({ ...future, kind: 'parked' });
+  await inTransaction((tx) => held.take(tx, [seq!]));
+  const { id, content } = future;
+  assert.deepEqual(await inTransaction((tx) => held.settled(tx, 'c', [{ id: id!, content }])), [true], 'it must run');
+});
+
 test('lists and counts', async () => {
   await hold(toHold('parked', 'a1'), toHold('parked', 'a2'), toHold('late', 'a3'), toHold('dead', 'b1'));
   await inTransaction((tx) => held.hold(tx, 'other', [toHold('dead', 'z1')]));

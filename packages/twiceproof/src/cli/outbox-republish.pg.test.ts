@@ -51,3 +51,17 @@ test('while a page is published again its shard is held: what comes next of its 
   published.push(...(await relayed()));
   assert.deepEqual(published, ['a1', 'a2']);
 });
+
+test('what is published together is bounded by its count and by its bytes, and nothing is left out', async () => {
+  const texts = ['1', '22', '333', '4', '5', '6', 'x'.repeat(50), '7'];
+  for (const text of texts) await append(text);
+  await relayed();
+  const pages: string[][] = [];
+  const publish = async (messages: readonly SourcedMessage[]) => {
+    pages.push(textsOf(messages));
+    return messages.map(() => ({ outcome: 'acknowledged' as const }));
+  };
+  await republish(pool, publish, { since: new Date(0), page: 3, pageBytes: 5 });
+  const [first, ...others] = [['a1', 'a2', '1'], ['22', '333'], ['4', '5', '6'], ['x'.repeat(50)], ['7']];
+  assert.deepEqual(pages, [first, ...others]);
+});

@@ -16,8 +16,10 @@ export interface RepublishOptions {
   topic?: string | undefined;
   aggregateId?: string | undefined;
   schema?: string | undefined;
-  /** How many are published together. Defaults to 500. */
+  /** How many are published together, at most. Defaults to 500. */
   page?: number;
+  /** Of payloads that are published together, unless one alone is larger. Defaults to 16 MiB. */
+  pageBytes?: number;
   /** After each page. */
   onProgress?(sofar: Republished): void;
 }
@@ -30,7 +32,7 @@ export interface Republished {
   stopped?: string;
 }
 
-const defaults = { page: 500 };
+const defaults = { page: 500, pageBytes: 16_777_216 };
 /** Looking for them reads the whole log, so many are looked for at once. */
 const placesAtOnce = 100_000;
 const attempts = 5;
@@ -43,14 +45,13 @@ const bounds = { lock_timeout: '20000', idle_in_transaction_session_timeout: '30
  * the relay publishes next. The log itself stays as it is.
  */
 export async function republish(pool: Pool, publish: PublishMessages, options: RepublishOptions): Promise<Republished> {
-  const { page } = { ...defaults, ...options };
+  const limits = { ...defaults, ...options };
   const sofar: Republished = { messages: 0, rejected: [] };
   for (let shard = 0, after = 0n; ;) {
     const looking = reading(pool, (tx) => findPlaces(tx, options, shard, after));
     const places = await saying(() => options.onProgress?.(sofar), '', looking);
     if (places === 'no such shard') return sofar;
-    for (let n = 0; n < places.length; n += page) {
-      const part = places.slice(n, n + page);
+    for (const part of pagesOf(places, limits)) {
       const stopped = await severalTimes(async () => republishPage(pool, publish, { shard, part, options, sofar }));
       if (stopped) return { ...sofar, stopped: stopped.message };
       options.onProgress?.(sofar);
@@ -76,6 +77,27 @@ interface Place {
   shard: number;
   xid: string;
   id: string;
+  /** Of its payload. */
+  bytes: number;
+}
+
+function pagesOf(
+  places: readonly Place[],
+  { page, pageBytes }: Required<Pick<RepublishOptions, 'page' | 'pageBytes'>>,
+): Place[][] {
+  const pages: Place[][] = [];
+  let bytesInPage = 0;
+  for (const place of places) {
+    const last = pages.at(-1);
+    bytesInPage += place.bytes;
+    if (last && last.length < page && bytesInPage <= pageBytes) {
+      last.push(place);
+    } else {
+      pages.push([place]);
+      bytesInPage = place.bytes;
+    }
+  }
+  return pages;
 }
 
 interface PageToPublish {
@@ -152,10 +174,15 @@ async function findPlaces(
   const values = await chosenValues(tx, options, shard);
   if (!values) return 'no such shard';
   const { rows } = await tx.query(
-    `SELECT o.shard, o.xid::text, o.id::text ${chosen(schema)} AND o.id > $8::bigint ORDER BY o.id LIMIT $9`,
+    `SELECT o.shard, o.xid::text, o.id::text, octet_length(o.payload) AS bytes ${chosen(schema)} AND o.id > $8::bigint ORDER BY o.id LIMIT $9`,
     [...values, String(after), placesAtOnce],
   );
-  return rows.map((row) => ({ shard: Number(row['shard']), xid: String(row['xid']), id: String(row['id']) }));
+  return rows.map((row) => ({
+    shard: Number(row['shard']),
+    xid: String(row['xid']),
+    id: String(row['id']),
+    bytes: Number(row['bytes']),
+  }));
 }
 
 /** Fewer than places, if some of them were pruned meanwhile. */

@@ -5,6 +5,11 @@ const maxMs = 3_600_000;
 
 export const flags = {
   'database-url': { type: 'string', env: 'DATABASE_URL', help: 'the Postgres that holds charges and inbox' },
+  'keeper-database-url': {
+    type: 'string',
+    env: 'KEEPER_DATABASE_URL',
+    help: 'the same past a pooler in transaction mode, for the keeper of the inbox (default: as the other)',
+  },
   brokers: {
     type: 'string',
     env: 'KAFKA_BROKERS',

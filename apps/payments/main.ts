@@ -17,14 +17,17 @@ await main({
 
 async function run({ flags: given, output, signal }: Context<typeof flags>): Promise<number> {
   const { databaseUrl, brokers } = addressesOf(given);
-  const pool = openPool(databaseUrl, given.workers);
+  // One for each batch under way, and one each for the keeper, what operators ask for, those who watch, and the start of a lane.
+  const pool = openPool(databaseUrl, given.workers + 5);
+  const keeperUrl = given['keeper-database-url'];
+  const keeperPool = keeperUrl ? openPool(keeperUrl, 2) : pool;
   const transport = kafkaTransport({ bootstrap: brokers, clientId: 'twiceproof-payments', ...kafkaSecurity() });
   const closeAll = async (): Promise<void> => {
-    await Promise.all([transport.close(), pool.end()]);
+    await Promise.all([transport.close(), ...[...new Set([pool, keeperPool])].map(async (each) => each.end())]);
   };
   let serving: Serving;
   try {
-    serving = await serve({ given, pool, transport, signal, log: output.progress });
+    serving = await serve({ given, pool, keeperPool, transport, signal, log: output.progress });
   } catch (error) {
     await closeAll();
     throw error;
@@ -54,11 +57,10 @@ function addressesOf(given: PaymentsFlags): { databaseUrl: string; brokers: stri
   );
 }
 
-function openPool(url: string, workers: number): pg.Pool {
+function openPool(url: string, max: number): pg.Pool {
   const pool = new pg.Pool({
     connectionString: url,
-    // One for each batch under way, and one each for the keeper, what operators ask for, those who watch, and the start of a lane.
-    max: workers + 5,
+    max,
     connectionTimeoutMillis: patienceMs,
     // A server that has fallen silent must not hold a worker for ever.
     query_timeout: 30_000,

@@ -21,6 +21,8 @@ import { watchPayments } from './watch.ts';
 export interface ServeOptions {
   given: PaymentsFlags;
   pool: pg.Pool;
+  /** That reaches the server itself: see `createInboxKeeper`. */
+  keeperPool: pg.Pool;
   transport: Transport;
   signal: AbortSignal;
   log(line: string): void;
@@ -34,7 +36,7 @@ export interface Serving {
 }
 
 /** Looks whether all is fit, and begins to consume. */
-export async function serve({ given, pool, transport, signal, log }: ServeOptions): Promise<Serving> {
+export async function serve({ given, pool, keeperPool, transport, signal, log }: ServeOptions): Promise<Serving> {
   const production = process.env['NODE_ENV'] === 'production';
   refuseExperiments({ given, production, warn: log });
   const retention = await requireFit({ given, pool, transport, production, warn: log });
@@ -43,7 +45,8 @@ export async function serve({ given, pool, transport, signal, log }: ServeOption
   const metrics = createMetrics();
   const watch = watchPayments(metrics, log);
   const { partitionMs, aheadMs, intervalMs } = retention;
-  const keeper = createInboxKeeper({ pool, ttlMs, partitionMs, aheadMs, intervalMs, onError: watch.trouble });
+  const spans = { ttlMs, partitionMs, aheadMs, intervalMs };
+  const keeper = createInboxKeeper({ pool: keeperPool, ...spans, onError: watch.trouble });
   await keepOnce(keeper, signal);
 
   const watched = watchUnderWay(transport);
@@ -113,7 +116,11 @@ async function keepOnce(keeper: InboxKeeper, signal: AbortSignal): Promise<void>
     await delay(pauseMs, undefined, { signal }).catch(() => {});
   }
   const problem = `The inbox cannot be prepared: ${reason instanceof Error ? reason.message : String(reason)}.`;
-  throw new Refusal(problem, 'Look for transactions that have been open for long, and try again.', EXIT.environment);
+  throw new Refusal(
+    problem,
+    'Check where the keeper finds its database, look for transactions that have been open for long, and try again.',
+    EXIT.environment,
+  );
 }
 
 /** How long one waits for the answer of a database before it counts as away. */

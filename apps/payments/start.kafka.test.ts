@@ -55,6 +55,11 @@ test('--help names every flag, and all wrong flags are reported at once', async 
   await assertRefuses(2, needs, servers, ['--effect-order=charge-first']);
 });
 
+test('its keeper may have an address of its own', async () => {
+  const past = '--keeper-database-url=postgres://x@127.0.0.1:1/x';
+  await assertRefuses(3, [/The inbox cannot be prepared: .*ECONNREFUSED/], servers, [`--topics=${topic}`, past]);
+});
+
 test('without addresses it says which are missing', async () => {
   await assertRefuses(3, [/DATABASE_URL.*KAFKA_BROKERS/], { databaseUrl: '', brokers: '' });
 });

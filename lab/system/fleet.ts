@@ -18,6 +18,8 @@ export interface FleetOptions {
   wires: Wires | undefined;
   /** Where the servers, or the pooler, are themselves, without a proxy. */
   postgresUrl: string;
+  /** The server itself, where a pooler stands at the other address. */
+  keeperUrl: string | undefined;
   bootstrap: string;
   options: ProgramOptions;
 }
@@ -34,7 +36,8 @@ export interface Fleet {
 const readyTimeoutMs = 30_000;
 const stopTimeoutMs = 10_000;
 
-export function openFleet({ lab, programs, run, wires, postgresUrl, bootstrap, options }: FleetOptions): Fleet {
+export function openFleet(given: FleetOptions): Fleet {
+  const { lab, programs, run, wires, postgresUrl, keeperUrl, bootstrap, options } = given;
   const logs = join(run.directory, 'programs');
   mkdirSync(logs, { recursive: true });
   const current = new Map<string, Supervised>();
@@ -58,6 +61,7 @@ export function openFleet({ lab, programs, run, wires, postgresUrl, bootstrap, o
         ...childEnvironment(),
         DATABASE_URL: onServer(postgresUrl, database, wire?.address),
         KAFKA_BROKERS: brokers ?? bootstrap,
+        ...(keeperUrl !== undefined && { KEEPER_DATABASE_URL: onServer(keeperUrl, database) }),
       },
       cwd: root,
       logFile: join(logs, `${role}.log`),

@@ -83,6 +83,7 @@ export async function startSystem(options: SystemOptions): Promise<System> {
     run,
     wires,
     postgresUrl: pooler?.url ?? postgres.url,
+    keeperUrl: pooler && postgres.url,
     bootstrap: kafka.bootstrap,
     options,
   });

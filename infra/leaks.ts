@@ -58,17 +58,26 @@ export function kafkaLeaks(admin: KafkaAdmin, prefix: string): LeakCheck {
 
 /** Sockets, servers and child processes. Timers do not count: node:test has its own, and they come and go. */
 const kinds = ['TCPSocketWrap', 'TCPServerWrap', 'PipeWrap', 'PipeServerWrap', 'ProcessWrap'];
-/** How many sockets are a pool's, which may keep them from one test to the next. */
-const explanations: (() => Promise<number>)[] = [];
+/** How many of the sockets with these local ports are a pool's, which may keep them from one test to the next. */
+type Explain = (ports: readonly number[]) => Promise<number>;
+const explanations: Explain[] = [];
 
-export function explainHandles(count: () => Promise<number>): void {
+export function explainHandles(count: Explain): void {
   explanations.push(count);
+}
+
+/** Of the sockets that are open now. */
+function localPorts(): number[] {
+  const { _getActiveHandles: handles } = process as unknown as { _getActiveHandles(): { localPort?: number }[] };
+  return handles.call(process).flatMap(({ localPort }) => localPort ?? []);
 }
 
 export function handleLeaks(): LeakCheck {
   const unexplained = async (): Promise<number> => {
-    const explained = await Promise.all(explanations.map(async (count) => count()));
+    // At one moment: a pool closes what was idle for long whenever it likes, and what is gone must not be explained.
     const open = process.getActiveResourcesInfo().filter((kind) => kinds.includes(kind));
+    const ports = localPorts();
+    const explained = await Promise.all(explanations.map(async (count) => count(ports)));
     return explained.reduce((left, count) => left - count, open.length);
   };
   let before = 0;
@@ -95,12 +104,14 @@ export function watchHandles(): void {
  * Connections of this process to a database: a pool's. Not those of programs that it has started, which come and go by
  * themselves: the server may still count one when a test begins whose client has ended with the test before.
  */
-export async function countOwnConnections(admin: pg.Client, database: string): Promise<number> {
-  const { _getActiveHandles: handles } = process as unknown as { _getActiveHandles(): { localPort?: number }[] };
-  const ports = handles.call(process).flatMap(({ localPort }) => localPort ?? []);
+export async function countOwnConnections(
+  admin: pg.Client,
+  database: string,
+  ports: readonly number[],
+): Promise<number> {
   const { rows } = await admin.query<{ count: number }>(
     'SELECT count(*)::int AS count FROM pg_stat_activity WHERE datname = $1 AND client_port = ANY ($2)',
-    [database, ports],
+    [database, [...ports]],
   );
   return rows[0]?.count ?? 0;
 }

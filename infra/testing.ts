@@ -60,7 +60,7 @@ export async function testDatabase(template?: Template): Promise<TestDatabase> {
   const name = `twiceproof_${scope}_${randomBytes(4).toString('hex')}`;
   const source = template ? await migratedTemplate(admin, server, template) : 'template1';
   await admin.query(`CREATE DATABASE ${name} TEMPLATE ${source}`);
-  explainHandles(async () => countOwnConnections(admin, name));
+  explainHandles(async (ports) => countOwnConnections(admin, name, ports));
   watchForLeaks(databaseLeaks(admin, name));
   watchHandles();
   atTheEnd(async () => {

@@ -207,7 +207,7 @@ function byId<T>(found: readonly T[], xids: readonly string[]): readonly T[] {
 }
 
 function toRow(row: Record<string, unknown>, id: string): Row {
-  const [headers, createdUs] = [row['headers'] as string | null, Number(row['created_us'])];
+  const [headers, createdUs] = [row['headers'] as string | null, microsecondsOf(row['created'] as Buffer)];
   const message: SourcedMessage = {
     topic: row['topic'] as string,
     aggregateId: row['aggregate_id'] as string,
@@ -218,4 +218,11 @@ function toRow(row: Record<string, unknown>, id: string): Row {
     ...(headers !== null && { headers: JSON.parse(headers) as Record<string, string> }),
   };
   return { position: BigInt(id), message, headers, createdUs, isBehind: row['is_behind'] === true };
+}
+
+const from1970To2000Us = 946_684_800_000_000;
+
+/** As the server sends a time: microseconds since 2000. One that is infinite becomes one that cannot be published, but kept. */
+function microsecondsOf(sent: Buffer): number {
+  return Math.max(-2e17, Math.min(9e18, Number(sent.readBigInt64BE()) + from1970To2000Us));
 }

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { sends } from '../proxy/fault.ts';
 import type { Action } from '../supervisor/traps.ts';
 import { relayTrial, type Stage } from './relay-trial.ts';
@@ -150,22 +151,23 @@ test('the zombie: stopped while the server is sending it a page, when no timeout
 /** A relay that runs may hold one at any moment: none is held by a transaction that is older than it may be. */
 async function heldShardIsFree(): Promise<void> {
   const deadline = performance.now() + 4 * times.watchdogMs;
-  for (;;) {
-    const { rows } = await world.database.query<{ ms: number }>(
-      `SELECT (extract(epoch FROM clock_timestamp() - min(xact_start)) * 1000)::int AS ms FROM pg_stat_activity
-       WHERE application_name = 'twiceproof-relay' AND xact_start IS NOT NULL`,
-    );
-    if ((rows[0]?.ms ?? 0) > times.idleTimeoutMs - 500) break;
+  const oldMs = times.idleTimeoutMs - 500;
+  while ((await oldestTransactionMs()) <= oldMs) {
     assert.ok(performance.now() < deadline, 'a transaction of the relay that is stopped should grow old');
+    await delay(20);
   }
-  for (;;) {
-    const { rows } = await world.database.query<{ ms: number }>(
-      `SELECT (extract(epoch FROM clock_timestamp() - min(xact_start)) * 1000)::int AS ms FROM pg_stat_activity
-       WHERE application_name = 'twiceproof-relay' AND xact_start IS NOT NULL`,
-    );
-    if ((rows[0]?.ms ?? 0) < times.idleTimeoutMs - 500) return;
+  while ((await oldestTransactionMs()) >= oldMs) {
     assert.ok(performance.now() < deadline, 'nobody has ended the transaction of the relay that is stopped');
+    await delay(20);
   }
+}
+
+async function oldestTransactionMs(): Promise<number> {
+  const { rows } = await world.database.query<{ ms: number | null }>(
+    `SELECT (extract(epoch FROM clock_timestamp() - min(xact_start)) * 1000)::int AS ms FROM pg_stat_activity
+     WHERE application_name = 'twiceproof-relay' AND xact_start IS NOT NULL`,
+  );
+  return rows[0]?.ms ?? 0;
 }
 
 test('three relays at once, one with two lanes, and one that is killed again and again', async () => {

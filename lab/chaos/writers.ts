@@ -56,6 +56,8 @@ export async function write(writing: Writing): Promise<void> {
   const one = async (): Promise<void> => {
     while (goesOn()) {
       const n = (begun += 1);
+      // What is beyond is there so that the fault has company; all of it has to be published and read back.
+      if (n > writing.transactions) await delay(20);
       await transact(writing, kinds[n % kinds.length]!, n).catch(async () => delay(50));
     }
   };

@@ -134,10 +134,11 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
     }
     let listed = lists.get(shard);
     if (!listed || !isValid(listed, cursor)) {
-      const { rows } = await run(client, list, [...window, maxListed]);
+      // One more than is wanted: so a window that just fits is known to end there, and is not searched again for the rest.
+      const { rows } = await run(client, list, [...window, maxListed + 1]);
       const { count, xids, ids } = rows[0] ?? {};
       // A list that was cut is not the end of the window.
-      const isWhole = Number(count) < maxListed;
+      const isWhole = Number(count) <= maxListed;
       listed = { prev, cur, lastId, xids: numbersIn(xids), ids: numbersIn(ids), isWhole };
       lists.set(shard, listed);
     }

@@ -88,10 +88,13 @@ async function watch({ world, topic, warmS, capS, signal }: ConsumeCall, program
   const startedAt = performance.now();
   let firstAt: number | undefined;
   let begin: Moment | undefined;
+  let before: Moment = { cpu: readCpu(groups), consumed: 0 };
   for (let seen = 0; ;) {
     signal.throwIfAborted();
     const consumed = await program.consumed();
     const now = performance.now();
+    // All of a short topic may come between two looks: then there is no other moment to begin with.
+    if (!begin && consumed >= topic.messages) begin = before;
     // A batch is seen when it is committed: both ends are such moments, or up to a batch would be missing or too much.
     const isMoment = consumed > seen;
     seen = consumed;
@@ -100,7 +103,8 @@ async function watch({ world, topic, warmS, capS, signal }: ConsumeCall, program
     }
     if (consumed > 0) firstAt ??= now;
     const isWarm = consumed >= warmShare * topic.messages || now - (firstAt ?? now) >= 1_000 * warmS;
-    if (!begin && isMoment && isWarm) begin = { cpu: readCpu(groups), consumed };
+    if (!begin) before = { cpu: readCpu(groups), consumed };
+    if (!begin && isMoment && isWarm) begin = before;
     if (program.hasEnded() || now - startedAt > allWithinMs + 1_000 * (warmS + capS)) {
       throw new Error(`only ${consumed} of ${topic.messages} messages were consumed: ${program.said()}`);
     }

@@ -87,6 +87,7 @@ test('wrong calls say what is wrong, and exit with 2; a database that is away, w
     [['outbox', 'prune', '--brokers', ''], /--brokers is needed, or KAFKA_BROKERS.* or --retention-hours/],
     [['outbox', 'republish'], /--since is needed/],
     [['outbox', 'republish', '--since', 'yesterday'], /a time with its zone/],
+    [['outbox', 'republish', '--since', '2026-02-30T00:00:00Z'], /a time with its zone/],
     [['outbox', 'reshard'], /N is needed/],
     [['outbox', 'reshard', '0'], /from 1 to 1024/],
   ] as const) {

@@ -260,8 +260,10 @@ export const republishCommand: Command = {
 function timeOf(call: Call): Date {
   const text = call.required('since');
   const since = new Date(text);
-  // Without a zone it would be another time on another machine.
-  if (!/^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$/.test(text) || Number.isNaN(since.getTime())) {
+  const day = text.slice(0, 10);
+  // Without a zone it would be another time on another machine; and a 30th of February is taken for a day of March.
+  const isTime = /^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$/.test(text) && !Number.isNaN(since.getTime());
+  if (!isTime || new Date(day).toISOString().slice(0, 10) !== day) {
     throw new WrongCall(`--since is a time with its zone, as 2026-03-01T12:00:00Z, not '${text}'`);
   }
   return since;

@@ -351,6 +351,20 @@ test('a transport that fails altogether, and a source that does, are troubles: i
   assert.deepEqual([codes().length, failures.length], [2, 0]);
 });
 
+test('an observer that throws is a trouble, and holds up nothing', async (t) => {
+  const { source, done, left } = createSource(['a1', 'a2', 'a3'].map((text) => message(text)));
+  const broken = new TwiceproofError('TP_OPTION', 'no room for metrics');
+  const observe = (): void => {
+    throw broken;
+  };
+  const { relay, codes } = createWatchedRelay({ source, transport: broker('known').transport(), batch: 1, observe });
+  start(t, relay);
+  const deadline = performance.now() + 20_000;
+  while (left.length > 0 && performance.now() < deadline) await delay(1);
+  assert.deepEqual(textsOf(done), ['a1', 'a2', 'a3']);
+  assert.deepEqual(new Set(codes()), new Set(['TP_OPTION']));
+});
+
 test('an advance that fails is told, and what was acknowledged is not sent again by the same relay', async () => {
   let attempts = 0;
   const { source, done } = createSource([message('a1'), message('a2')], () => {

@@ -80,9 +80,12 @@ export function createRelay(options: RelayOptions): Service & { close(): Promise
       await batch.abandon();
       throw error;
     }
-    // Before it advances: what was acknowledged was published, whatever becomes of that.
-    options.observe?.(decided.seen);
-    await finish(batch, decided);
+    // Before it advances: what was acknowledged was published, whatever becomes of that. One that throws holds up nothing.
+    try {
+      options.observe?.(decided.seen);
+    } finally {
+      await finish(batch, decided);
+    }
     if (decided.trouble) options.onTrouble?.(decided.trouble);
     if (decided.done < batch.messages.length) return 'stuck';
     return batch.messages.length < maxMessages ? 'idle' : 'busy';

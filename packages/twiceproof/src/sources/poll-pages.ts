@@ -89,10 +89,13 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
   const [plain, besideParked] = [textsWith(''), textsWith(isBehind(schema))];
   const lists = new Map<number, Listed>();
   const aheads = new Map<number, Ahead>();
+  /** Shards of which a page could not be read ahead. */
+  const failed = new Set<number>();
 
   async function take(client: PoolClient, cursor: Cursor, limit: number): Promise<Page> {
     const page = (await takeAhead(cursor, limit)) ?? (await read(client, cursor, limit));
-    if (!page.isLast && !cursor.hasParked) readAhead(client, cursor, page, limit);
+    const standsAlone = failed.delete(cursor.shard);
+    if (!page.isLast && !cursor.hasParked && !standsAlone) readAhead(client, cursor, page, limit);
     return page;
   }
 
@@ -100,12 +103,15 @@ export function createPages({ schema, maxListed, maxBytes, run }: PagesOptions):
    * The next page is read while this one is published, on the same connection, whose next statement waits for it. It is
    * good if the cursor is then found where this page ends, since the rows of a window do not change. Only which keys are
    * parked may have changed meanwhile, so it is not used while any are.
+   *
+   * A statement that fails takes the transaction with it that was to advance past this page, which so is published again.
+   * That must not go on for ever where a page cannot be read: the next time this one stands alone.
    */
   function readAhead(client: PoolClient, cursor: Cursor, { rows }: Page, limit: number): void {
     const { shard, prev, cur } = cursor;
     const lastId = rows.at(-1)?.position ?? cursor.lastId;
     const page = read(client, { ...cursor, lastId }, limit);
-    page.catch(() => {}); // Whoever takes it hears of it.
+    page.catch(() => failed.add(shard)); // Whoever takes it hears of it.
     aheads.set(shard, { prev, cur, lastId, limit, page });
   }
 

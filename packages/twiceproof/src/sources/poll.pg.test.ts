@@ -213,6 +213,32 @@ test('a page that comes when its transaction is over already, while another read
   assert.deepEqual(textsOf(came), numbered('a', 1, 30));
 });
 
+test('a page that cannot be read holds up none before it', async (t) => {
+  let isDamaged = true;
+  let hasPage = false;
+  // What is read in a transaction that has its page is the next one. It fails in the server, as on a damaged row.
+  const fail = async (text: string, send: (other: string) => Promise<unknown>): Promise<void> => {
+    if (text.startsWith('BEGIN')) hasPage = false;
+    const isPage = text.includes('AS created');
+    if ((isPage || text.includes('AS listed')) && hasPage && isDamaged) await send('SELECT 1 / 0');
+    hasPage ||= isPage;
+  };
+  throughPool = (ofSource) => ({ connect: async () => connectHeard(ofSource, fail) });
+  t.after(() => {
+    throughPool = (ofSource) => ofSource;
+  });
+  await using kit = await createKit(harness, 1);
+  const { source } = await kit.openSource();
+  await kit.write(...numbered('a', 1, 12));
+  const first = await hold(source, 5);
+  await assert.rejects(first.advance({ done: 5, parked: [] }), 'its transaction is over');
+  const again = await hold(source, 5);
+  await again.advance({ done: 5, parked: [] });
+  assert.deepEqual(textsOf(again.messages), numbered('a', 1, 5));
+  isDamaged = false;
+  assert.deepEqual(textsOf(await takeRest(source, 5)), numbered('a', 6, 12));
+});
+
 test('a window of many pages is sorted once for all that the list has room for, and not for each page', async (t) => {
   const sorted: string[] = [];
   const noting = async (text: string): Promise<void> => {

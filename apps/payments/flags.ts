@@ -18,7 +18,12 @@ export const flags = {
   topics: { type: 'string', default: 'order.events', help: 'that it consumes, with commas between' },
   group: { type: 'string', default: 'payments', help: 'of the brokers; it may change, and nothing is done twice' },
   batch: { type: 'integer', default: 500, min: 1, max: 10_000, help: 'messages in one transaction, at most' },
-  workers: { type: 'integer', default: 2, min: 1, max: 64, help: 'partitions that are worked on at once' },
+  workers: {
+    type: 'integer',
+    min: 1,
+    max: 64,
+    help: 'transactions under way at once (default: 1 with --shape=set, 2 with --shape=each)',
+  },
   shape: {
     type: 'choice',
     choices: ['set', 'each'],
@@ -56,7 +61,7 @@ export const flags = {
   'dup-rate': {
     type: 'string',
     default: '0',
-    help: 'EXPERIMENT: the share of messages that are delivered again, 0 to 1',
+    help: 'EXPERIMENT: the share of messages that are delivered again, 0 to 1; with two --workers also at the same time',
   },
   seed: { type: 'integer', default: 1, min: 0, max: 4_294_967_295, help: 'of --dup-rate' },
   'stalled-ms': {

@@ -125,7 +125,7 @@ test('what is no event is parked with its reason, its key waits, neighbours go o
 
 test('two at once, with 30 % of the messages delivered again: charges are orders, effects are messages', async (context) => {
   const topic = await kafka.createTopic('again', { partitions: 4 });
-  const args = [...argsFor(topic), '--batch=10', '--no-unique-charge', '--dup-rate=0.3', '--seed=7'];
+  const args = [...argsFor(topic), '--batch=10', '--no-unique-charge', '--dup-rate=0.3', '--seed=7', '--workers=2'];
   const [one, other] = await Promise.all([
     startPayments(context, servers, args),
     startPayments(context, servers, args),

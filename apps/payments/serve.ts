@@ -72,7 +72,7 @@ export async function serve({ given, pool, keeperPool, transport, signal, log }:
       ...consuming,
       name: consumerName,
       handler: chargeOrders(given.shape, counts),
-      workers: given.workers,
+      ...(given.workers !== undefined && { workers: given.workers }),
       unsafeRunLate: given['unsafe-ttl'] && !given['hold-late'],
     });
     return consumer.run(stopped);

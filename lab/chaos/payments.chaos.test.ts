@@ -188,7 +188,7 @@ async function fourCauses(
   relayDies: Promise<void>,
   everybodyIsReady: () => Promise<void>,
 ): Promise<void> {
-  const injecting = { args: [`--dup-rate=${share}`, '--seed=1'] };
+  const injecting = { args: [`--dup-rate=${share}`, '--seed=1', '--workers=2'] };
   await paymentsTrial(
     world,
     async ({ start, role, topic, processed }) => {

@@ -42,6 +42,7 @@ const flags = {
   'dup-rate': { type: 'string', default: '0', help: 'share of messages that are delivered again' },
   seed: { type: 'integer', default: 1, min: 0, max: 4_294_967_295, help: 'of those' },
   'no-unique-charge': { type: 'boolean', help: 'there is never such a constraint here' },
+  workers: { type: 'integer', default: 1, min: 1, max: 64, help: 'not used' },
   'admin-port': { type: 'integer', default: 0, min: 0, max: 65_535, help: 'not used' },
   'grace-ms': { type: 'integer', default: 0, min: 0, max: 600_000, help: 'not used' },
 } as const satisfies FlagSpecs;

@@ -50,6 +50,8 @@ export async function layOutPrograms(options: ProgramOptions): Promise<Program[]
         ...argsOf(kind, { ...options, seed: (options.seed ?? 1) + n }, { http, grpc }),
         // One of the relays has both shards under way at once, whenever the other has none.
         ...(kind === 'relay' && n === 2 ? ['--lanes=2'] : []),
+        // And one of payments two transactions, so that what it delivers to itself again may meet itself.
+        ...(kind === 'payments' && n === 2 ? ['--workers=2'] : []),
       ],
       ...(kind === 'orders' && { doors: { http, grpc } }),
     };

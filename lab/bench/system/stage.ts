@@ -20,8 +20,6 @@ export interface Stage {
 export const topic = 'order.events';
 /** Brokers that share two cores with everything else cost more for each batch than for its messages. */
 const pollIntervalMs = 50;
-/** What comes while a transaction is under way goes into the next one: fewer and larger ones. */
-const workers = 1;
 
 /** Nobody waits for these, as clients do for orders and its database; on one machine they go behind. */
 const lowerPriority = 10;
@@ -54,9 +52,7 @@ export async function openStage(seed: number, signal: AbortSignal): Promise<Stag
     { batch: 500, shards: 1, pollIntervalMs },
   );
   made.defer(relay.stop);
-  const payments = await startPayments({ world, topic, group: 'bench-system' }, databases.payments, 'set', [
-    `--workers=${workers}`,
-  ]);
+  const payments = await startPayments({ world, topic, group: 'bench-system' }, databases.payments, 'set');
   made.defer(payments.stop);
   for (const pid of [...world.kafka.brokers.map((broker) => broker.pid), relay.pid, payments.pid]) yieldToOthers(pid);
   const undo = made.move();

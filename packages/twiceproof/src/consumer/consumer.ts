@@ -32,7 +32,10 @@ export interface ConsumerOptions {
   schema?: string;
   /** How many messages are processed in one transaction, at most. Defaults to 500. */
   batch?: number;
-  /** How many lanes are worked on at once; one that has to wait does not count. Defaults to 2. */
+  /**
+   * How many transactions are under way at once; a lane that has to wait does not count. Defaults to 2, and for a handler
+   * of sets to 1: it gets what all lanes have, and a second one would only make two smaller sets of it.
+   */
   workers?: number;
   /**
    * What becomes of a message whose handler has failed for good. `park`: later messages of its key wait behind it, until a
@@ -71,7 +74,6 @@ export interface ConsumerOptions {
 
 const defaults = {
   batch: 500,
-  workers: 2,
   onFailure: 'park',
   retryForMs: 60_000,
   unsafeRunLate: false,
@@ -97,14 +99,15 @@ export interface Consumer {
  * was not committed comes again and is new, and what was comes again and is a duplicate.
  */
 export function createConsumer(options: ConsumerOptions): Consumer {
-  const settings = withDefaults(defaults, options);
-  const { pool, transport, name, topics, handler, batch: maxRecords, workers, retryForMs, idleTimeoutMs } = settings;
+  const { handler } = options;
+  if (!isHandler(handler)) throw new TwiceproofError('TP_OPTION', 'handler has a function each, or a function set');
+  const settings = withDefaults({ ...defaults, workers: 'set' in handler ? 1 : 2 }, options);
+  const { pool, transport, name, topics, batch: maxRecords, workers, retryForMs, idleTimeoutMs } = settings;
   quotedSchema(options.schema);
   if (!name || !(workers >= 1 && maxRecords >= 1 && retryForMs >= 0 && settings.wishesEveryMs > 0)) {
     const needed = 'name is a text; batch and workers are numbers from 1 on, retryForMs from 0, wishesEveryMs above 0';
     throw new TwiceproofError('TP_OPTION', needed);
   }
-  if (!isHandler(handler)) throw new TwiceproofError('TP_OPTION', 'handler has a function each, or a function set');
   if (!['park', 'dead-letter'].includes(settings.onFailure)) {
     throw new TwiceproofError('TP_OPTION', `onFailure is 'park' or 'dead-letter', not '${settings.onFailure}'`);
   }

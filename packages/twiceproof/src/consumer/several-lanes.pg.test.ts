@@ -9,7 +9,7 @@ import { createMemoryBroker } from '../transports/memory.ts';
 import type { Tx } from '../tx.ts';
 import { uuidv7 } from '../uuid.ts';
 import { toRecord, type ReceivedMessage } from '../wire.ts';
-import { createConsumer, type ConsumerPass, type Handler } from './consumer.ts';
+import { createConsumer, type ConsumerOptions, type ConsumerPass, type Handler } from './consumer.ts';
 import { createInboxKeeper } from './inbox-keeper.ts';
 
 const { url } = await testDatabase();
@@ -54,7 +54,12 @@ async function write(tx: Tx, those: readonly ReceivedMessage[]): Promise<void> {
 }
 
 /** Until as many are dealt with as were published. */
-async function consume(handler: Handler, through: Transport = transport, on = pool): Promise<ConsumerPass[]> {
+async function consume(
+  handler: Handler,
+  through: Transport = transport,
+  on = pool,
+  options: Partial<ConsumerOptions> = { workers: 1 },
+): Promise<ConsumerPass[]> {
   const passes: ConsumerPass[] = [];
   const stopping = new AbortController();
   const observe = (pass: ConsumerPass): number => passes.push(pass);
@@ -64,8 +69,8 @@ async function consume(handler: Handler, through: Transport = transport, on = po
     name,
     topics: [name],
     handler,
-    workers: 1,
     observe,
+    ...options,
   });
   const running = consumer.run(stopping.signal);
   const deadline = performance.now() + 20_000;
@@ -120,6 +125,30 @@ test('a handler of each gets one lane at a time', async () => {
     passes.map(({ lanes }) => lanes.length),
     [1, 1, 1],
   );
+});
+
+test('by default one transaction is under way for a handler of sets, and two are for a handler of each', async () => {
+  let [inside, most] = [0, 0];
+  const enter = (): number => (most = Math.max(most, (inside += 1)));
+  const set = async (): Promise<void> => {
+    enter();
+    await delay(2);
+    inside -= 1;
+  };
+  const passes = await consume({ set }, transport, pool, { batch: 5 });
+  assert.ok(passes.length >= messages / 5);
+  assert.equal(most, 1);
+
+  const both = Promise.withResolvers<void>();
+  const each = async (): Promise<void> => {
+    if (enter() === 2) both.resolve();
+    await both.promise;
+    inside -= 1;
+  };
+  name = `${name}-each`; // Another consumer, on the same topic.
+  const topics = [name.slice(0, -'-each'.length)];
+  await consume({ each }, transport, pool, { topics, batch: 5 });
+  assert.equal(most, 2);
 });
 
 test('the broker is told of a lane when its effects are committed', async () => {

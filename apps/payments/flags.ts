@@ -107,6 +107,9 @@ export function flagProblems(given: Partial<PaymentsFlags>): string[] {
     ...(chargesFirst && !given['no-unique-charge']
       ? ['--effect-order=charge-first needs --no-unique-charge: the constraint would speak before the inbox is asked']
       : []),
+    ...(chargesFirst && (given.workers !== undefined || given.shape === 'each')
+      ? ['--effect-order=charge-first has one lane at a time, and sets: --workers and --shape=each are not for it']
+      : []),
     ...(unsafe && ttl === undefined ? ['--unsafe-ttl needs a --dedup-ttl: the one that is computed is safe'] : []),
   ];
 }

@@ -17,8 +17,9 @@ await main({
 
 async function run({ flags: given, output, signal }: Context<typeof flags>): Promise<number> {
   const { databaseUrl, brokers } = addressesOf(given);
-  // One for each batch under way, and one each for the keeper, what operators ask for, those who watch, and the start of a lane.
-  const pool = openPool(databaseUrl, (given.workers ?? 2) + 5);
+  // One for each batch under way, two for lanes that are suspect, and one each for the keeper, what operators ask for, those
+  // who watch, and the start of a lane.
+  const pool = openPool(databaseUrl, (given.workers ?? 2) + 7);
   const keeperUrl = given['keeper-database-url'];
   const keeperPool = keeperUrl ? openPool(keeperUrl, 2) : pool;
   const transport = kafkaTransport({ bootstrap: brokers, clientId: 'twiceproof-payments', ...kafkaSecurity() });

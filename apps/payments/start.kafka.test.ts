@@ -53,6 +53,10 @@ test('--help names every flag, and all wrong flags are reported at once', async 
   await assertRefuses(2, [/--unsafe-ttl needs a --dedup-ttl/], servers, ['--unsafe-ttl']);
   const needs = [/--effect-order=charge-first needs --no-unique-charge/];
   await assertRefuses(2, needs, servers, ['--effect-order=charge-first']);
+  for (const flag of ['--workers=2', '--shape=each']) {
+    const args = ['--effect-order=charge-first', '--no-unique-charge', flag];
+    await assertRefuses(2, [/--workers and --shape=each are not for it/], servers, args);
+  }
 });
 
 test('its keeper may have an address of its own', async () => {

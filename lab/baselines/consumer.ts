@@ -76,6 +76,8 @@ async function consume({ flags: given, output, signal }: Context<typeof flags>):
     mode: 'committed',
     fallbackMode: 'earliest',
     maxWaitTime: 100,
+    // Not the client's 50 MiB: it reads such an answer piece by piece, each time from the first, and is away for many seconds.
+    maxBytes: 1024 * 1024,
   });
   signal.addEventListener('abort', () => {
     stream.destroy();

@@ -51,7 +51,7 @@ export async function layOutPrograms(options: ProgramOptions): Promise<Program[]
         // One of the relays has both shards under way at once, whenever the other has none.
         ...(kind === 'relay' && n === 2 ? ['--lanes=2'] : []),
         // And one of payments two transactions, so that what it delivers to itself again may meet itself.
-        ...(kind === 'payments' && n === 2 ? ['--workers=2'] : []),
+        ...(kind === 'payments' && n === 2 && options.effectOrder !== 'charge-first' ? ['--workers=2'] : []),
       ],
       ...(kind === 'orders' && { doors: { http, grpc } }),
     };

@@ -919,7 +919,8 @@ test('options that cannot be are refused', () => {
     { handlerTimeoutMs: 30_000 },
     { idleTimeoutMs: 20_000 },
   ];
-  for (const wrong of [{ name: '' }, { batch: 0 }, { workers: 0 }, { retryForMs: -1 }, { wishesEveryMs: 0 }, ...slow]) {
+  const counts = [{ batch: 0 }, { batch: 10.5 }, { workers: 0 }, { workers: 1.5 }];
+  for (const wrong of [{ name: '' }, ...counts, { retryForMs: -1 }, { wishesEveryMs: 0 }, ...slow]) {
     assert.throws(() => start(wrong), { code: 'TP_OPTION' });
   }
   // As somebody without types may write them.

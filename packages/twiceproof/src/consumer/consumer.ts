@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { connectWithin } from '../answered.ts';
-import { withDefaults } from '../defaults.ts';
+import { requireCounts, withDefaults } from '../defaults.ts';
 import { TwiceproofError } from '../errors.ts';
 import type { HeldRow } from '../inbox/held.ts';
 import { chooseStart, readPositions } from '../inbox/position.ts';
@@ -12,8 +12,8 @@ import type { Tx } from '../tx.ts';
 import { createApply, laneName, type Part } from './apply.ts';
 import { isHandler, type Handler } from './handler.ts';
 import { createRedrive } from './redrive.ts';
-import { createSlots, type Slots } from './slots.ts';
-import { pause, workOff, workOffTogether, type ConsumerPass } from './work-off.ts';
+import { createSlots } from './slots.ts';
+import { pause, workOffEach, workOffTogether, type ConsumerPass } from './work-off.ts';
 
 export type { Handler, HandlerOfEach, HandlerOfSets } from './handler.ts';
 export type { ConsumerPass } from './work-off.ts';
@@ -26,15 +26,19 @@ export interface ConsumerOptions {
   name: string;
   topics: readonly string[];
   handler: Handler;
-  /** Of the broker. It may change: what was processed is known by the name. Defaults to the name. */
+  /**
+   * Of the broker. It may change, when no member of the old one runs any more: what was processed is known by the name. While
+   * both run nothing is done twice, but they set each other's positions back. Defaults to the name.
+   */
   group?: string;
   /** Defaults to `twiceproof`. */
   schema?: string;
   /** How many messages are processed in one transaction, at most. Defaults to 500. */
   batch?: number;
   /**
-   * How many transactions are under way at once; a lane that has to wait does not count. Defaults to 2, and for a handler
-   * of sets to 1: it gets what all lanes have, and a second one would only make two smaller sets of it.
+   * How many transactions are under way at once; lanes in which something has failed do not count, see `suspects`. Defaults
+   * to 2, and for a handler of sets to 1: it gets what all lanes have, and a second one would only make two smaller sets of
+   * it.
    */
   workers?: number;
   /**
@@ -83,6 +87,11 @@ const defaults = {
 } as const;
 const waitMs = 1_000;
 /**
+ * How many transactions besides are of lanes in which something has failed, until they are through: what a message does that
+ * is slow, or has to be found by halving, must not hold up others.
+ */
+const suspects = 2;
+/**
  * How often the broker is told how far we are. The position in the database is what counts, and each telling costs the
  * brokers as much as a batch of records; what they were not told comes again, as duplicates.
  */
@@ -104,9 +113,9 @@ export function createConsumer(options: ConsumerOptions): Consumer {
   const settings = withDefaults({ ...defaults, workers: 'set' in handler ? 1 : 2 }, options);
   const { pool, transport, name, topics, batch: maxRecords, workers, retryForMs, idleTimeoutMs } = settings;
   quotedSchema(options.schema);
-  if (!name || !(workers >= 1 && maxRecords >= 1 && retryForMs >= 0 && settings.wishesEveryMs > 0)) {
-    const needed = 'name is a text; batch and workers are numbers from 1 on, retryForMs from 0, wishesEveryMs above 0';
-    throw new TwiceproofError('TP_OPTION', needed);
+  requireCounts({ batch: maxRecords, workers });
+  if (!name || !(retryForMs >= 0 && settings.wishesEveryMs > 0)) {
+    throw new TwiceproofError('TP_OPTION', 'name is a text, retryForMs a number from 0 on, wishesEveryMs one above 0');
   }
   if (!['park', 'dead-letter'].includes(settings.onFailure)) {
     throw new TwiceproofError('TP_OPTION', `onFailure is 'park' or 'dead-letter', not '${settings.onFailure}'`);
@@ -148,9 +157,10 @@ export function createConsumer(options: ConsumerOptions): Consumer {
     return starts;
   }
 
-  /** As many batches as there are slots, and besides them those of lanes that have to wait. Throws what one of them threw. */
+  /** As many batches as there are slots, and besides them those of lanes that are suspect. Throws what one of them threw. */
   async function work(subscription: Subscription, stopping: AbortSignal): Promise<void> {
     const slots = createSlots(workers);
+    const suspectSlots = createSlots(suspects);
     const underWay = new Set<Promise<void>>();
     const failed = new AbortController();
     const signal = AbortSignal.any([stopping, failed.signal]);
@@ -165,12 +175,18 @@ export function createConsumer(options: ConsumerOptions): Consumer {
         slots.giveBack();
         continue;
       }
-      const task = workOn(subscription, batches, slots, signal)
+      const parts = await partsOf(batches);
+      const together = workOffTogether(apply, parts).finally(slots.giveBack);
+      const task = together
+        .then(async (result) => {
+          if ('pass' in result) return done(subscription, result.pass, parts);
+          const how = { apply, retryForMs, onFailure: settings.onFailure, onTrouble, slots: suspectSlots };
+          return workOffEach(how, result, signal, async (part, { pass, isDone }) =>
+            done(subscription, pass, isDone ? [part] : []),
+          );
+        })
         .catch((error: unknown) => failed.abort(error))
-        .finally(() => {
-          slots.giveBack();
-          underWay.delete(task);
-        });
+        .finally(() => underWay.delete(task));
       underWay.add(task);
     }
     await Promise.all(underWay);
@@ -192,27 +208,11 @@ export function createConsumer(options: ConsumerOptions): Consumer {
     return batches;
   }
 
-  /** Together, if there are several. If that fails each goes its own way, in a slot of its own. */
-  async function workOn(
-    subscription: Subscription,
-    batches: readonly Batch[],
-    slots: Slots,
-    signal: AbortSignal,
-  ): Promise<void> {
+  async function partsOf(batches: readonly Batch[]): Promise<Part[]> {
     await point('consumer:fetched');
-    const parts = batches.map((batch) => {
-      const { lane, deliveries } = batch;
-      return { lane: { ...lane, topicId: topicIds.get(lane.topic) ?? '' }, deliveries, signal: batch.signal };
+    return batches.map(({ lane, deliveries, signal }) => {
+      return { lane: { ...lane, topicId: topicIds.get(lane.topic) ?? '' }, deliveries, signal };
     });
-    const alone = async (part: Part): Promise<void> => {
-      const how = { apply, retryForMs, onFailure: settings.onFailure, onTrouble, slots };
-      const { pass, isDone } = await workOff(how, part, signal);
-      await done(subscription, pass, isDone ? [part] : []);
-    };
-    if (parts.length === 1) return alone(parts[0]!);
-    const pass = await workOffTogether(apply, parts);
-    if (pass) return done(subscription, pass, parts);
-    await slots.exchange(parts.map((part) => async () => alone(part)));
   }
 
   async function done(subscription: Subscription, pass: ConsumerPass, parts: readonly Part[]): Promise<void> {

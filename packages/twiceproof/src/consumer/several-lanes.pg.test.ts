@@ -188,6 +188,65 @@ test('if one of them cannot be processed each lane goes its own way, and it alon
   assert.equal(rows[0]!.count, 4);
 });
 
+test('a message that takes too long is found by halving, and meanwhile the other lanes go on', async () => {
+  // Of the lane that is the first to go its own way.
+  let culprit: string | undefined;
+  const set = async (tx: Tx, those: readonly ReceivedMessage[]): Promise<void> => {
+    culprit ??= textOf(those[0]!);
+    if (those.some((message) => textOf(message) === culprit)) await new Promise(() => {});
+    await write(tx, those);
+  };
+  const order: string[] = [];
+  const observe = ({ lanes: [lane], held, received }: ConsumerPass): void => {
+    order.push(`${received} of ${lane!.partition}, held ${held.parked ?? 0}`);
+  };
+  const stopping = new AbortController();
+  const options = { handlerTimeoutMs: 300, retryForMs: 0, observe };
+  const running = createConsumer({ pool, transport, name, topics: [name], handler: { set }, ...options }).run(
+    stopping.signal,
+  );
+  while (order.length < 3) await delay(5);
+  stopping.abort();
+  await running;
+  // The joint one and then each of them by itself: the one with the culprit is the last to be through.
+  assert.ok(order[0]!.endsWith('held 0') && order[1]!.endsWith('held 0'), order.join('; '));
+  assert.match(order[2]!, /held 5$/);
+  const ofItsKey = Array.from({ length: messages }, (_, n) => String(n)).filter(
+    (text) => Number(text) % keys.length === Number(culprit) % keys.length,
+  );
+  await assertWhole(ofItsKey);
+});
+
+test('after a failure nobody waits for the next fetch', async () => {
+  let failedAt: number | undefined;
+  const set = async (tx: Tx, those: readonly ReceivedMessage[]): Promise<void> => {
+    await write(tx, those);
+    if (!those.some((message) => textOf(message) === '17')) return;
+    failedAt ??= performance.now();
+    throw new TypeError('cannot');
+  };
+  // Nothing more comes, so whoever waits for more waits in vain, for a second.
+  await consume({ set });
+  assert.ok(performance.now() - failedAt! < 900);
+});
+
+test('a handler that fails only with several lanes at once is told, and its transaction counted', async () => {
+  const failure = new TypeError('only one lane, please');
+  const set = async (tx: Tx, those: readonly ReceivedMessage[]): Promise<void> => {
+    if (those.length === messages) throw failure;
+    await write(tx, those);
+  };
+  const troubles: unknown[] = [];
+  const passes = await consume({ set }, transport, pool, { onTrouble: (error) => troubles.push(error) });
+  await assertWhole();
+  assert.deepEqual(troubles, [failure]);
+  assert.equal(passes.length, 3);
+  assert.equal(
+    passes.reduce((sum, { transactions }) => sum + transactions, 0),
+    4,
+  );
+});
+
 test('if one of the lanes is taken away before COMMIT nothing of any of them is committed; all come again', async () => {
   let calls = 0;
   const [running, dealtOut] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];

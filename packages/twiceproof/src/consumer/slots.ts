@@ -2,8 +2,6 @@
 export interface Slots {
   take(): Promise<void>;
   giveBack(): void;
-  /** For a slot that one has: all of this, each in a slot of its own. Throws what one of them threw, when all have ended. */
-  exchange(tasks: readonly (() => Promise<void>)[]): Promise<void>;
 }
 
 export function createSlots(count: number): Slots {
@@ -26,18 +24,5 @@ export function createSlots(count: number): Slots {
     else free += 1;
   }
 
-  async function exchange(tasks: readonly (() => Promise<void>)[]): Promise<void> {
-    giveBack();
-    const ended = await Promise.allSettled(
-      tasks.map(async (task) => {
-        await take();
-        await task().finally(giveBack);
-      }),
-    );
-    await take();
-    const failed = ended.find((each) => each.status === 'rejected');
-    if (failed) throw failed.reason;
-  }
-
-  return { take, giveBack, exchange };
+  return { take, giveBack };
 }

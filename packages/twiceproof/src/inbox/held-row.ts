@@ -86,15 +86,18 @@ export function recordHash({ key, headers, value }: Delivery): bigint {
   return hash.digest().readBigInt64BE();
 }
 
-/** The server's texts have no NUL. A key with one is told apart by its bytes, in `record_key`; here it only groups. */
+/**
+ * The server's texts have no NUL. A key with one is told apart by its bytes, in `record_key`; here it only groups. What
+ * stands for it takes one byte too, or a long key of many would not fit into its index.
+ */
 export function withoutNul(text: string): string {
-  return text.replaceAll('\0', '\uFFFD');
+  return text.replaceAll('\0', '\x1A');
 }
 
 const longestReason = 2_000;
 
 export function asReason(text: string): string {
-  return withoutNul(text).slice(0, longestReason).toWellFormed();
+  return text.replaceAll('\0', '\uFFFD').slice(0, longestReason).toWellFormed();
 }
 
 /** Names and values may be any bytes. */

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { randomInt } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
 import pg from 'pg';
 import { testDatabase } from '@twiceproof/infra/testing';
@@ -70,6 +71,19 @@ test('a record comes back as it was: any bytes, headers in their order, and no k
   assert.ok(rest.reason.startsWith('a NUL \uFFFD and half of \uFFFD x'));
   assert.deepEqual(rest.delivery, odd);
   assert.deepEqual([rest.aggregateId, rest.id, rest.content, rest.asked], [undefined, undefined, -7n, undefined]);
+});
+
+test('the longest key is held, also one of many NULs', async () => {
+  const letters = Array.from({ length: 1_300 }, () => String.fromCharCode(33 + randomInt(90)));
+  // The server gives up compressing what it has begun with.
+  for (const key of [`${letters.join('')}${'\0'.repeat(700)}`, '\0'.repeat(2_000)]) {
+    const its = delivery('text', { key: Buffer.from(key) });
+    const messages = [toHold('parked', 'text', { delivery: its, aggregateId: key })];
+    const [row] = await inTransaction((tx) => held.hold(tx, 'c', messages));
+    assert.deepEqual(row!.delivery.key, its.key);
+    const blocked = await inTransaction((tx) => held.blockedKeys(tx, 'c', [key, 'another']));
+    assert.deepEqual([...blocked], [key]);
+  }
 });
 
 test('what the inbox has no row of is held once, however often it comes; with other content it is another', async () => {

@@ -7,7 +7,7 @@ import { toTwiceproofError } from './kafka-errors.ts';
 import { bufferDelivery, isRevoked, positionLost, type LaneState } from './lanes.ts';
 
 /** A lane is fetched for while it buffers less than this, so it holds this and one fetch at most. */
-const bufferBytesLow = 512 * 1024;
+const bufferBytesLow = 1024 * 1024;
 const fetchBytesPerLane = 1024 * 1024;
 const fetchBytes = 8 * 1024 * 1024;
 /** How long a broker may wait for a first record. It delays nobody: it answers as soon as there is one. */
@@ -91,7 +91,7 @@ export function createFetcher(client: Consumer, connections: ConnectionPool, hoo
     try {
       takeIn(await fetchOnce(client, connections, node, from, waitMs), from, hooks);
     } catch (error) {
-      const partial = responseOf(error);
+      const partial = usableOf(error);
       if (partial) takeIn(partial, from, hooks);
       // Most likely a leader has moved: what the client knows of the cluster is not trusted any more.
       client.clearMetadata();
@@ -150,9 +150,17 @@ function fetchOnce(
   return doneWithin(answerWithinMs, 'fetching', answer);
 }
 
-function responseOf(error: unknown): FetchResponse | undefined {
+/**
+ * What came beside an error. The client leaves out records of transactions that were rolled back only where there is no
+ * error, so lanes that have some are left to the next answer.
+ */
+export function usableOf(error: unknown): FetchResponse | undefined {
   const response = (error as { response?: FetchResponse } | undefined)?.response;
-  return Array.isArray(response?.responses) ? response : undefined;
+  if (!Array.isArray(response?.responses)) return undefined;
+  const responses = response.responses.map(({ partitions, ...topic }) => {
+    return { ...topic, partitions: partitions.filter((part) => (part.abortedTransactions?.length ?? 0) === 0) };
+  });
+  return { ...response, responses };
 }
 
 /** An answer may hold records of some lanes and errors of others. */

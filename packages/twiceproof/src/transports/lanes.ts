@@ -179,8 +179,12 @@ function waitForWake(waiting: Set<() => void>, ms: number, signal: AbortSignal |
   });
 }
 
-function sizeOf(delivery: Delivery): number {
-  return (delivery.key?.length ?? 0) + delivery.value.length;
+/** About what a record takes in memory besides its bytes: a topic of empty ones has to be bounded too. */
+const recordBytes = 200;
+
+function sizeOf({ key, value, headers }: Delivery): number {
+  const ofHeaders = headers.reduce((sum, [name, bytes]) => sum + name.length + bytes.length, 0);
+  return recordBytes + (key?.length ?? 0) + value.length + ofHeaders;
 }
 
 export function laneName(lane: Lane): string {

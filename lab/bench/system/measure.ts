@@ -1,7 +1,7 @@
 /** The whole path under one rate: from the intended time of a request to its answer, and from its commit to its effect. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { runLoad } from '../children.ts';
-import { coresBetween, readCpu, type CpuReading } from '../cpu.ts';
+import { coresBetween, readCpu, stolenShare, type CpuReading } from '../cpu.ts';
 import { rounded } from '../measure.ts';
 import { growthPerSecond, lags, type Lag, type Seen } from '../relay/lag.ts';
 import { bucketsOf, counterOf, percentileBetween, type Buckets } from '../relay/metrics.ts';
@@ -33,6 +33,8 @@ export interface SystemRun {
   /** Kept busy, by whom. */
   cores: Record<Who, number>;
   otherCores: number;
+  /** Of the time of all cores, what the host gave to others. */
+  stolenShare: number;
 }
 
 export type Who = 'orders' | 'relay' | 'payments' | 'postgres' | 'brokers' | 'load';
@@ -147,6 +149,7 @@ function summary({
       Object.entries(cores).map(([who, share]) => [who, rounded(share, 3)]),
     ) as SystemRun['cores'],
     otherCores: rounded(others, 2),
+    stolenShare: rounded(stolenShare(before.cpu, after.cpu), 5),
   };
 }
 

@@ -43,9 +43,10 @@ function coreRows(median: SystemRound): Row[] {
   const names = Object.keys(median.promised.cores);
   const rows = runsOf(median).map((run): Row => {
     const shares = Object.values(run.cores).map((share) => share.toFixed(2));
-    return [label(run), ...shares, total(run).toFixed(2), run.otherCores.toFixed(2)];
+    const stolen = `${(100 * run.stolenShare).toFixed(1)} %`;
+    return [label(run), ...shares, total(run).toFixed(2), run.otherCores.toFixed(2), stolen];
   });
-  return [['', ...names, 'in all', 'others'], ...rows];
+  return [['', ...names, 'in all', 'others', 'stolen'], ...rows];
 }
 
 function lagRows(median: SystemRound): Row[] {

@@ -1,6 +1,6 @@
 /** `npm run chaos`: the whole system under load, while everything that can break is broken, and the judge's verdict. */
 import { randomInt } from 'node:crypto';
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { checkout } from '@twiceproof/infra/directories';
 import { EXIT, main, Refusal, type Context, type FlagSpecs, type Output } from '@twiceproof/program';
@@ -9,9 +9,9 @@ import { createMetrics } from '@twiceproof/program/metrics';
 import type { Fault, Outcome } from './system/fault.ts';
 import { newDirectory } from './system/directory.ts';
 import { textOf, type Report } from './system/report.ts';
-import { drawSchedule, effectOrders, shotSchedule, withOnly, type Schedule } from './system/schedule.ts';
-import { shrink } from './system/shrink.ts';
-import { besiege, phases, type Phase, type SiegeOptions } from './system/siege.ts';
+import { findFewer } from './system/find-fewer.ts';
+import { drawSchedule, effectOrders, shotSchedule, type Schedule } from './system/schedule.ts';
+import { besiege, phases, type Phase } from './system/siege.ts';
 
 const flags = {
   quick: { type: 'boolean', help: '90 s of faults, each kind at least once, at least 20,000 orders' },
@@ -91,7 +91,8 @@ async function chaos({ flags: given, output, signal }: Context<typeof flags>): P
     const report = await besiege({ ...options, schedule, out });
     output.say(textOf(report));
     tell(report, { given, out, output });
-    if (report.verdict === 'violated' && !given['no-shrink']) await findFewer(schedule, out, options);
+    if (report.verdict === 'violated' && !given['no-shrink'])
+      await findFewer({ ...options, schedule, out }, maxShrinkRuns);
     return report.ok ? EXIT.ok : EXIT.failed;
   } catch (error) {
     if (!signal.aborted) throw error;
@@ -151,31 +152,6 @@ function readSchedule(file: string): Schedule {
       cause,
     });
   }
-}
-
-async function findFewer(
-  schedule: Schedule,
-  out: string,
-  options: Omit<SiegeOptions, 'schedule' | 'out'>,
-): Promise<void> {
-  let runs = 0;
-  const file = join(out, 'shrunk.json');
-  const { items } = await shrink(
-    schedule.faults,
-    async (faults) => {
-      runs += 1;
-      options.progress(`shrinking: ${faults.length} faults`);
-      const smaller = { ...options, schedule: withOnly(faults, schedule), out: join(out, `shrink-${runs}`) };
-      const isViolated = (await besiege(smaller)).verdict === 'violated';
-      // At once: what was found stays found when the next run comes to nothing.
-      if (isViolated) writeFileSync(file, `${JSON.stringify(smaller.schedule, undefined, 2)}\n`);
-      return isViolated;
-    },
-    maxShrinkRuns,
-  );
-  options.progress(
-    `shrunk from ${schedule.faults.length} to ${items.length} faults: npm run chaos -- --replay ${file}`,
-  );
 }
 
 function tell(report: Report, { given, out, output }: { given: Given; out: string; output: Output }): void {

@@ -30,7 +30,8 @@ export function pageOf(entries: readonly Entry[], { judged }: GalleryResult): st
     'Made by `npm run gallery -- --page` from [the result](../lab/results/gallery/result.json) of:',
     '',
     ...[...runs.values()].map(
-      ({ command, startedAt, commit }) => `- \`${command}\`, ${startedAt.slice(0, 10)}, commit ${commit.slice(0, 7)}`,
+      ({ command, startedAt, commit }) =>
+        `- \`${command}\`, ${startedAt.slice(0, 10)}, commit ${commit.slice(0, 7)}${commit.endsWith('+') ? ' with changes' : ''}`,
     ),
     '',
     '| recipe | verdict | what the judge found | of orders | first wrong | what struck it |',

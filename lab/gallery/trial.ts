@@ -40,7 +40,7 @@ export async function tryEntry(
   mkdirSync(out, { recursive: true });
   const config = join(out, 'recon-config.json');
   const missing = {
-    ...(substitutes.payments && { inbox: null, held: null }),
+    ...(substitutes.payments && { inbox: null, held: null, states: null }),
     ...(substitutes.orders && { claims: null }),
   };
   writeFileSync(config, `${JSON.stringify(missing)}\n`);
@@ -51,6 +51,7 @@ export async function tryEntry(
     accused: {
       substitutes,
       config,
+      isExpectedToFail: expects === 'violated',
       examine: async (evidence) => {
         examined = await examine(evidence);
       },

@@ -21,7 +21,7 @@ test('every problem is told at once', () => {
   assert.deepEqual(config, {
     problems: [
       'idHeader is the name of a header',
-      'unknown set nope; there is intents, orders, outbox, parked, claims, inbox, held, charges, effects',
+      'unknown set nope; there is intents, orders, outbox, parked, claims, inbox, held, charges, effects, states',
       'orders cannot be left out',
       'outbox: a text is a SELECT',
       'effects has no column x; there is id, consumer, msg_id, order_id, version',

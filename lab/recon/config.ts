@@ -44,10 +44,14 @@ export function configOf(value: unknown): Config | { problems: string[] } {
   return problems.length > 0 ? { problems } : { sets, idHeader: idHeader as string };
 }
 
-/** What is read: ours, where the file says nothing else. The floor of our inbox says nothing of another's. */
+/**
+ * What is read: ours, where the file says nothing else. The floor of our inbox says nothing of another's; and whoever has
+ * other effects has other states, or none.
+ */
 export function mergeSets(own: Sets, { sets }: Config): Sets {
   const floor = sets.inbox === undefined ? {} : { floor: null };
-  const merged = Object.entries({ ...own, ...floor, ...sets });
+  const states = sets.effects === undefined ? {} : { states: null };
+  const merged = Object.entries({ ...own, ...floor, ...states, ...sets });
   return Object.fromEntries(merged.filter(([, select]) => select !== null));
 }
 

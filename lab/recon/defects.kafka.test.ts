@@ -134,6 +134,14 @@ const defects: Record<string, (planted: Planting) => Expected> = {
     remove(run.charges, ({ order_id }) => order_id === id(1));
     return { lost: [`charge:${id(1)}/1`] };
   },
+  'an effect without its state': ({ run, id }) => {
+    run.states.set(id(1), undefined);
+    return { lost: [`state:${id(1)}/2`] };
+  },
+  'an older state in the place of a newer one': ({ run, id }) => {
+    run.states.set(id(2), { status: 'paid', version: 2 });
+    return { lost: [`state:${id(2)}/3`] };
+  },
   'two events with one id, of which the inbox takes the first': ({ run, id, msg, forget }) => {
     const [first, second] = [msg(2, 2), msg(2, 3)];
     forget(2, 3, 'inbox');
@@ -211,6 +219,16 @@ const defects: Record<string, (planted: Planting) => Expected> = {
   'an effect of a message that was never appended': ({ run, id }) => {
     run.effects.push({ consumer: 'payments', msg_id: uuidv7(), order_id: id(1), version: 3 });
     return { phantom: [`effect:${run.effects.length}`] };
+  },
+
+  'a state of an order that had no effect': ({ run }) => {
+    const orderId = uuidv7();
+    run.states.set(orderId, { status: 'created', version: 1 });
+    return { phantom: [`state:${orderId}/1`] };
+  },
+  'a state that is newer than every event': ({ run, id }) => {
+    run.states.set(id(1), { status: 'shipped', version: 3 });
+    return { phantom: [`state:${id(1)}/3`] };
   },
 
   'a retry whose key is taken for that of another request': ({ calls, key }) => {
@@ -324,6 +342,10 @@ const defects: Record<string, (planted: Planting) => Expected> = {
   'an order with another status than its last event': ({ run, id }) => {
     run.orders[0]!.status = 'cancelled';
     return { wrongContent: [`order:${id(0)}`] };
+  },
+  'another state than its event says': ({ run, id }) => {
+    run.states.set(id(2), { status: 'cancelled', version: 3 });
+    return { wrongContent: [`state:${id(2)}/3`] };
   },
   'a key that is not remembered': ({ run, key }) => {
     remove(run.claims, (claim) => claim.key === key(1, 2));

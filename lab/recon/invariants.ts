@@ -101,6 +101,7 @@ function lost({ sets, cutoffMs, toldCutoffMs, beginningIsGone }: Circumstances):
        WHERE (SELECT count(DISTINCT consumer) FROM recon_effects) > 1 AND greatest(b.at_ms, f.at_ms) <= ${cutoffMs}
          AND EXISTS (SELECT FROM recon_effects e WHERE e.msg_id = b.msg_id)) AS expected
      WHERE NOT EXISTS (SELECT FROM recon_effects e WHERE e.msg_id = expected.msg_id AND e.consumer = expected.consumer)`,
+    ...(sets.states ? [statesThat('s.order_id IS NULL OR s.version < e.lowest', 'e.lowest')] : []),
     // Which change an intent has led to is known only where its answer has said so. Otherwise they are counted.
     `SELECT concat('status:', order_id, '/', status) FROM (
        SELECT order_id, status, count(*) AS answered FROM recon_keys
@@ -144,7 +145,7 @@ const changesBeyondIntents = `
       FROM recon_keys WHERE operation <> 'create' GROUP BY 1, 2) a USING (order_id, status)
   WHERE e.changes > coalesce(a.asked, 0)`;
 
-function phantom({ charges }: Sets): string[] {
+function phantom({ charges, states }: Sets): string[] {
   return [
     `SELECT concat('order:', order_id) FROM recon_own o WHERE NOT EXISTS (
        SELECT FROM recon_keys k WHERE k.operation = 'create' AND k.account_id = o.account_id)`,
@@ -156,6 +157,7 @@ function phantom({ charges }: Sets): string[] {
        SELECT FROM recon_outbox b WHERE b.msg_id = m.msg_id)`,
     `SELECT concat('effect:', id) FROM recon_effects e WHERE NOT EXISTS (SELECT FROM recon_outbox b
        WHERE b.msg_id = e.msg_id AND b.order_id = e.order_id AND b.version = e.version)`,
+    ...(states ? [statesThat('e.order_id IS NULL OR s.version > e.highest', 's.version')] : []),
     ...(charges
       ? [
           `SELECT concat('charge:', charge_id) FROM recon_charges c WHERE NOT EXISTS (
@@ -163,6 +165,19 @@ function phantom({ charges }: Sets): string[] {
         ]
       : []),
   ];
+}
+
+/**
+ * What the consumer takes for the state of an order is that of the newest event that it has had: an older one that came
+ * later must not have replaced it, in whichever order the two were committed. They are of one snapshot. Where several
+ * consumers have effects nobody knows whose state it is; then it is of one of them.
+ */
+function statesThat(isWrong: string, version: string): string {
+  return `SELECT concat('state:', coalesce(e.order_id, s.order_id), '/', ${version}) FROM (
+      SELECT order_id, min(newest) AS lowest, max(newest) AS highest FROM (
+        SELECT order_id, max(version) AS newest FROM recon_effects GROUP BY consumer, order_id) AS had GROUP BY order_id) AS e
+      FULL JOIN recon_states s USING (order_id)
+    WHERE ${isWrong}`;
 }
 
 const changed = `(SELECT order_id FROM recon_outbox WHERE version > 1)`;
@@ -223,7 +238,7 @@ const altered: readonly string[] = [
      OR (b.msg_id IS NOT NULL AND f.key IS DISTINCT FROM b.order_id)`,
 ];
 
-function wrongContent({ charges }: Sets): string[] {
+function wrongContent({ charges, states }: Sets): string[] {
   return [
     `SELECT concat('order:', o.order_id) FROM recon_own o JOIN recon_keys k USING (account_id)
      WHERE k.operation = 'create' AND (o.amount_cents <> k.amount_cents OR o.tenant <> k.tenant)`,
@@ -234,6 +249,12 @@ function wrongContent({ charges }: Sets): string[] {
     `SELECT concat('event:', b.order_id, '/', b.version) FROM recon_outbox b JOIN recon_keys k
        ON k.told_order = b.order_id AND k.told_version = b.version
      WHERE k.operation <> 'create' AND b.status <> k.status`,
+    ...(states
+      ? [
+          `SELECT concat('state:', s.order_id, '/', s.version) FROM recon_states s JOIN recon_outbox b USING (order_id, version)
+           WHERE s.status <> b.status`,
+        ]
+      : []),
     ...(charges
       ? [
           `SELECT concat('charge:', charge_id) FROM recon_charges c JOIN recon_own o USING (order_id)

@@ -157,6 +157,10 @@ const undecided: Record<string, { ledger?: string; options?: object; reason: Reg
     reason: /^reading the ledger .*violates check constraint/,
   },
   'nothing was asked': { ledger: ledgerOf([]), reason: /there are no intents/ },
+  'nothing was answered': {
+    ledger: ledgerOf(soundRun().calls.map(({ answer: _, ...call }) => call)),
+    reason: /no request has a definite answer/,
+  },
   'one key with two bodies': {
     ledger: ledgerOf([...soundRun().calls, { ...soundRun().calls[0]!, amount_cents: 1 }]),
     reason: /was sent with two bodies/,

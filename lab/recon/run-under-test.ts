@@ -43,6 +43,8 @@ export interface Run {
   inbox: { msg_id: string; consumer: string }[];
   charges: { charge_id: string; order_id: string; amount_cents: number }[];
   effects: { consumer: string; msg_id: string; order_id: string; version: number }[];
+  /** Those that differ from what follows from the effects; undefined: there is none. */
+  states: Map<string, { status: string; version: number } | undefined>;
   held: { kind: string; msg_id: string; order_id: string }[];
   parked: { msg_id: string; order_id: string }[];
   claims: { operation: string; key: string }[];
@@ -64,7 +66,7 @@ export function soundRun({ orders = 12, nonce = 7 } = {}): Run {
 export function emptyRun(): Run {
   const [made, done] = [
     { calls: [], orders: [], outbox: [], parked: [], claims: [] },
-    { inbox: [], held: [], charges: [], effects: [] },
+    { inbox: [], held: [], charges: [], effects: [], states: new Map() },
   ];
   return { ...made, records: [], ...done };
 }

@@ -48,6 +48,7 @@ export const columns = {
   held: { seq: 'bigint', kind: 'text', msg_id: 'text', order_id: 'text' },
   charges: { charge_id: 'text', order_id: 'text', amount_cents: 'bigint' },
   effects: { id: 'bigint', consumer: 'text', msg_id: 'text', order_id: 'text', version: 'int' },
+  states: { order_id: 'text', status: 'text', version: 'int' },
 } as const;
 
 export type SetName = keyof typeof columns;
@@ -56,13 +57,14 @@ export type Sets = Readonly<Partial<Record<SetName, string>>>;
 
 /** Where a set is read: those of one place are read in one snapshot, because they are written in one transaction. */
 export const homes = {
-  payments: ['inbox', 'floor', 'held', 'charges', 'effects'],
+  payments: ['inbox', 'floor', 'held', 'charges', 'effects', 'states'],
   orders: ['orders', 'outbox', 'parked', 'claims'],
 } as const satisfies Record<string, readonly SetName[]>;
 
 /**
  * Of this system. A payload that is no JSON, or holds no number where one should be, must lead to a conviction and not to
- * an error: nothing is known of it then. `effects` and `charges` are the consumer's business tables; nothing is taken from the inbox on trust.
+ * an error: nothing is known of it then. `effects`, `charges` and `states` are the consumer's business tables; nothing is
+ * taken from the inbox on trust.
  */
 export function ownSets({ topics, tenants }: { topics: readonly string[]; tenants: readonly string[] }): Sets {
   const list = (texts: readonly string[]): string => texts.map((text) => pg.escapeLiteral(text)).join(', ') || 'NULL';
@@ -81,6 +83,7 @@ export function ownSets({ topics, tenants }: { topics: readonly string[]; tenant
       WHERE consumer = 'payments' AND topic IN (${list(topics)})`,
     charges: `SELECT charge_id, order_id, amount_cents FROM charges`,
     effects: `SELECT id, consumer, msg_id, order_id, version FROM effects`,
+    states: `SELECT order_id, status, version FROM order_states`,
   };
 }
 
@@ -114,6 +117,7 @@ const needed: Record<SetName, readonly string[]> = {
   held: ['seq', 'kind', 'msg_id', 'order_id'],
   charges: ['charge_id', 'order_id'],
   effects: ['id', 'consumer', 'msg_id', 'order_id', 'version'],
+  states: ['order_id', 'version'],
 };
 
 export function missingColumns(name: SetName, given: readonly string[]): string[] {

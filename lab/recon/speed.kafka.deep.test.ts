@@ -43,6 +43,10 @@ async function fill({ orders: here, payments, brokers, topic }: Place): Promise<
   await payments.query(
     `INSERT INTO effects (consumer, msg_id, order_id, version) SELECT 'payments', msg_id, order_id, v FROM ${events} ORDER BY v, n`,
   );
+  await payments.query(
+    `INSERT INTO order_states SELECT DISTINCT ON (order_id) order_id, CASE v WHEN 1 THEN 'created' ELSE 'paid' END, v
+     FROM ${events} ORDER BY order_id, v DESC`,
+  );
   await payments.query(`INSERT INTO charges SELECT msg_id, order_id, amount_cents FROM ${events} WHERE v = 1`);
   const producer = openProducer(brokers);
   const page = `SELECT aggregate_id AS key, convert_from(payload, 'utf8') AS value, msg_id, event_type, id

@@ -128,7 +128,7 @@ export async function prepare(judge: pg.Client, { byLedger }: { byLedger: boolea
   await judge.query(`CREATE TEMP TABLE recon_others AS SELECT order_id FROM recon_orders WHERE NOT (${mine})`);
   await judge.query('ANALYZE recon_others');
   const { rowCount } = await judge.query(`SELECT FROM recon_others LIMIT 1`);
-  for (const name of rowCount ? ['outbox', 'parked', 'held', 'charges', 'effects', 'messages'] : []) {
+  for (const name of rowCount ? ['outbox', 'parked', 'held', 'charges', 'effects', 'states', 'messages'] : []) {
     const id = name === 'messages' ? 'key' : 'order_id';
     await judge.query(`DELETE FROM recon_${name} r USING recon_others o WHERE o.order_id = r.${id}`);
   }
@@ -143,13 +143,16 @@ export async function prepare(judge: pg.Client, { byLedger }: { byLedger: boolea
 }
 
 async function requireIntents(judge: pg.Client): Promise<void> {
-  const { rows } = await judge.query<{ intents: boolean; bodies: string | null; accounts: string | null }>(
-    `SELECT EXISTS (SELECT FROM recon_keys) AS intents, (SELECT min(key) FROM recon_keys WHERE two_bodies) AS bodies,
+  type Found = { intents: boolean; answers: boolean; bodies: string | null; accounts: string | null };
+  const { rows } = await judge.query<Found>(
+    `SELECT EXISTS (SELECT FROM recon_keys) AS intents,
+       EXISTS (SELECT FROM recon_keys WHERE unknowns < requests) AS answers, (SELECT min(key) FROM recon_keys WHERE two_bodies) AS bodies,
        (SELECT min(account_id) FROM (SELECT account_id FROM recon_keys WHERE operation = 'create'
           GROUP BY account_id HAVING count(*) > 1) AS shared) AS accounts`,
   );
-  const { intents, bodies, accounts } = rows[0]!;
+  const { intents, answers, bodies, accounts } = rows[0]!;
   if (!intents) throw new Undecided('there are no intents: nothing can be said of a run in which nothing was asked');
+  if (!answers) throw new Undecided('no request has a definite answer: whatever was done may be right');
   if (bodies !== null) throw new Undecided(`key ${bodies} was sent with two bodies: it is not one intent`);
   if (accounts !== null) throw new Undecided(`account ${accounts} belongs to two keys: orders cannot be told apart`);
 }

@@ -96,6 +96,29 @@ export async function writePayments(run: Run, database: Database, topic: string)
   await insert(database, 'twiceproof.held', held, heldTypes);
   await insert(database, 'charges', run.charges, 'charge_id uuid, order_id uuid, amount_cents int8');
   await insert(database, 'effects', run.effects, 'consumer text, msg_id uuid, order_id uuid, version int');
+  await database.query(
+    `INSERT INTO order_states AS known SELECT * FROM json_to_recordset($1) AS r (order_id uuid, status text, version int)
+     ON CONFLICT (order_id) DO UPDATE SET status = excluded.status, version = excluded.version
+       WHERE excluded.version > known.version`,
+    [JSON.stringify(statesOf(run))],
+  );
+}
+
+/** As payments has them: of each order the newest event that it has had. */
+function statesOf({ outbox, effects, states }: Run): { order_id: string; status: string; version: number }[] {
+  // Not by the id alone, which a defect may have given to two.
+  const eventOf = (msgId: string, version: number): string | undefined =>
+    outbox.find(({ msg_id, payload }) => msg_id === msgId && payload.includes(`"version":${version}`))?.payload;
+  const newest = new Map<string, { status: string; version: number } | undefined>();
+  for (const { order_id, msg_id, version } of effects) {
+    if (version <= (newest.get(order_id)?.version ?? 0)) continue;
+    newest.set(order_id, {
+      status: /"status":"(\w+)"/.exec(eventOf(msg_id, version) ?? '')?.[1] ?? 'unknown',
+      version,
+    });
+  }
+  const all = new Map([...newest, ...states]);
+  return [...all].flatMap(([order_id, state]) => (state ? [{ order_id, ...state }] : []));
 }
 
 export function openProducer(brokers: string): Producer {

@@ -2,6 +2,7 @@
 import { createServer } from 'node:http';
 import { createAdminServer, listenAdmin } from '@twiceproof/program/admin';
 import { createMetrics } from '@twiceproof/program/metrics';
+import type { Invariant } from './invariant.ts';
 import type { StatusSource } from './status.ts';
 
 export async function serveStatus(status: StatusSource, port: number): Promise<{ address: string; close(): void }> {
@@ -9,16 +10,13 @@ export async function serveStatus(status: StatusSource, port: number): Promise<{
   metrics.gauge('system_restarts', 'How often a process was started again, all together.', () =>
     status.latest().processes.reduce((sum, { restarts }) => sum + restarts, 0),
   );
-  metrics.gauge(
-    'system_lost',
-    'Intents without an effect, as the reconciler found last.',
-    () => status.latest().invariant?.lost,
-  );
-  metrics.gauge(
-    'system_doubled',
-    'Effects that were made twice, as it found last.',
-    () => status.latest().invariant?.doubled,
-  );
+  // Who could not decide has not found that there are none.
+  const found = (): Invariant | undefined => {
+    const { invariant } = status.latest();
+    return invariant?.verdict === 'undecided' ? undefined : invariant;
+  };
+  metrics.gauge('system_lost', 'Intents without an effect, as the reconciler found last.', () => found()?.lost);
+  metrics.gauge('system_doubled', 'Effects that were made twice, as it found last.', () => found()?.doubled);
   const ready = async (): Promise<void> => {
     const away = status.latest().processes.filter(({ state }) => state !== 'running');
     if (away.length > 0) throw new Error(`these are away: ${away.map(({ name }) => name).join(', ')}`);

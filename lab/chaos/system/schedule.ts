@@ -66,7 +66,7 @@ const restMs = 3_000;
 const freezeMs = [10_500, 12_000] as const;
 /** Also past those of a consumer (30 s), in runs that have the time for it: every fourth. */
 const longFreezeMs = [31_000, 34_000] as const;
-const longRunS = 300;
+const longRunS = 150;
 const usualDupRate = 0.05;
 /** A position has to come within seconds, also on a machine that is busy. */
 const maxHit = 6;

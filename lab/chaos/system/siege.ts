@@ -21,6 +21,8 @@ export interface Accused {
   substitutes: Substitutes;
   /** For the judge: which tables are not there. */
   config: string;
+  /** Nothing is kept of what we know beforehand, and know why. */
+  isExpectedToFail: boolean;
   /** Behind the verdict, while the tables still stand. */
   examine(evidence: Evidence): Promise<void>;
 }
@@ -67,8 +69,7 @@ export async function besiege(options: SiegeOptions): Promise<Report> {
     const [system, facts] = await goThrough(options, run, made);
     const report = reportOf(facts);
     writeFileSync(join(out, 'report.json'), `${JSON.stringify(report, undefined, 2)}\n`);
-    // Of a recipe we expect it, and know why.
-    if (report.ok || options.accused) return report;
+    if (report.ok || options.accused?.isExpectedToFail) return report;
     keepLogs(run, join(out, 'logs'));
     await dumpTables(system, join(out, 'dump'));
     return report;

@@ -154,6 +154,26 @@ test('a batch is one transaction: inbox, effects, position; then the broker is t
   assert.deepEqual(troubles, []);
 });
 
+test('the age of a message is from the time that it bears to the return of COMMIT', async () => {
+  const slowCommitMs = 200;
+  await pool.query(`DROP TABLE IF EXISTS slow; CREATE TABLE slow (n int);
+    CREATE OR REPLACE FUNCTION doze() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN PERFORM pg_sleep(${slowCommitMs / 1_000}); RETURN NULL; END $$;
+    CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON slow DEFERRABLE INITIALLY DEFERRED
+      FOR EACH ROW EXECUTE FUNCTION doze()`);
+  const createdAt = new Date(Date.now() - 5_000);
+  await publish(toRecord({ ...messageOf('a1'), id: uuidv7(), createdAt }, '/test'));
+  let handledAfterMs = 0;
+  const set = async (tx: Tx): Promise<void> => {
+    await tx.query('INSERT INTO slow VALUES (1)');
+    handledAfterMs = Date.now() - createdAt.getTime();
+  };
+  const { passes } = await consume(1, { handler: { set } });
+  const [age = 0] = passes[0]!.agesMs;
+  assert.ok(handledAfterMs >= 5_000 && age >= handledAfterMs + slowCommitMs - 5, `${handledAfterMs}, then ${age}`);
+  assert.ok(age <= Date.now() - createdAt.getTime());
+});
+
 test('the broker is told when all is committed, and of all that was', async () => {
   const told: unknown[] = [];
   const subscribe: Transport['subscribe'] = async (options) => {

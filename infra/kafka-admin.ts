@@ -5,6 +5,8 @@ export interface KafkaAdmin {
   /** How many brokers the cluster has; throws when none answers. */
   countBrokers(): Promise<number>;
   createTopic(name: string, options: { partitions: number; config?: Record<string, string> }): Promise<void>;
+  /** So many from now on. */
+  addPartitions(topic: string, count: number): Promise<void>;
   /** What the brokers are really set to. */
   brokerSettings(names: readonly string[]): Promise<Record<string, string>>;
   /** Of the topic's first partition. */
@@ -42,6 +44,9 @@ export function kafkaAdmin(bootstrap: string): KafkaAdmin {
       const configs = Object.entries(config).map(([key, value]) => ({ name: key, value }));
       // -1: as many replicas as the cluster is set to.
       await admin.createTopics({ topics: [name], partitions, replicas: -1, configs });
+    },
+    addPartitions: async (topic, count) => {
+      await admin.createPartitions({ topics: [{ name: topic, count, assignments: null }] });
     },
     brokerSettings: async (names) => {
       const [broker] = (await admin.metadata({ topics: [], forceUpdate: true })).brokers.keys();

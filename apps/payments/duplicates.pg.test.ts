@@ -13,6 +13,9 @@ import { eventRecord, until } from './program-under-test.ts';
 const { url } = await testDatabase();
 const pool = new pg.Pool({ connectionString: url, max: 6 });
 after(async () => pool.end());
+/** For those who look on: a handler is not given another connection of the pool. */
+const witness = new pg.Pool({ connectionString: url, max: 2 });
+after(async () => witness.end());
 await migrate(pool);
 
 /**
@@ -84,4 +87,55 @@ test('what is mixed in from another lane never moves the position of this one', 
     ends,
   );
   assert.equal(first, ends[0]! + ends[1]!);
+});
+
+/** The handler of one waits, its inbox row written, until somebody's insert waits for that row. */
+test('two transactions have the same id at the same moment: one waits for the other, and finds a duplicate', async () => {
+  const topic = 'concurrent.events';
+  const broker = createMemoryBroker();
+  broker.createTopic(topic, { partitions: 2 });
+  const plain = broker.transport();
+  const records = Array.from({ length: 60 }, () => eventRecord(topic));
+  await plain.publisher().publish(records);
+  await createInboxKeeper({ pool, ttlMs: 3_600_000, partitionMs: 3_600_000, aheadMs: 3_600_000 }).runOnce();
+  await pool.query('CREATE TABLE ran (msg_id uuid)');
+  let [met, first, duplicates] = [0, 0, 0];
+  const somebodyWaits = async (): Promise<boolean> => {
+    const { rows } = await witness.query<{ waits: boolean }>(
+      `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+         AND query LIKE '%INSERT INTO%inbox%') AS waits`,
+    );
+    return rows[0]!.waits;
+  };
+  const stop = new AbortController();
+  const consumer = createConsumer({
+    pool,
+    transport: withDuplicates(plain, { rate: 1, seed: 7, onInjected: () => {} }),
+    name: 'concurrent',
+    topics: [topic],
+    batch: 10,
+    workers: 2,
+    handler: {
+      each: async (tx, { id }) => {
+        await tx.query('INSERT INTO ran (msg_id) VALUES ($1)', [id]);
+        const deadline = performance.now() + 200;
+        while (met < 3 && performance.now() < deadline) if (await somebodyWaits()) met += 1;
+      },
+    },
+    observe: (pass) => {
+      first += pass.first;
+      duplicates += pass.duplicates;
+    },
+  });
+  const running = consumer.run(stop.signal);
+  await until('all are processed', async () => first >= records.length);
+  stop.abort();
+  await running;
+  await plain.close();
+  assert.ok(met >= 3, `seen ${met} times that one waits`);
+  assert.ok(duplicates > 0);
+  const { rows } = await pool.query<{ times: number; ids: number }>(
+    'SELECT count(*)::int AS times, count(DISTINCT msg_id)::int AS ids FROM ran',
+  );
+  assert.deepEqual(rows[0], { times: records.length, ids: records.length });
 });

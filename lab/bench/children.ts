@@ -31,6 +31,9 @@ export function startProgram(
     cwd: root,
     env: { ...ownEnvironment(), ...options.env },
     stdio: ['ignore', 'pipe', 'pipe'],
+    // A session of its own, as a service has. Most kernels share out the cores among sessions first (autogroup), and each
+    // connection of Postgres and each broker is one: all of ours in a single one would get as much as one of them.
+    detached: true,
   });
   let said = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {

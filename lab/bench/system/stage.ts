@@ -1,5 +1,5 @@
 /** Everything at once: three brokers, Postgres, and one each of orders, relay and payments, for all rates. */
-import { readdirSync } from 'node:fs';
+import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { setPriority } from 'node:os';
 import { kafkaAdmin } from '@twiceproof/infra/kafka-admin';
 import { startOrders, type Orders } from '../children.ts';
@@ -24,9 +24,14 @@ const pollIntervalMs = 50;
 /** Nobody waits for these, as clients do for orders and its database; on one machine they go behind. */
 const lowerPriority = 10;
 
-/** A priority is a thread's; threads to come have that of who makes them. */
+/**
+ * A priority is a thread's; threads to come have that of who makes them. Where the kernel shares out the cores among sessions
+ * first (see `../children.ts`), it is the session's that counts; each of these is one by itself.
+ */
 function yieldToOthers(pid: number): void {
   for (const thread of readdirSync(`/proc/${pid}/task`)) setPriority(Number(thread), lowerPriority);
+  const ofSession = `/proc/${pid}/autogroup`;
+  if (existsSync(ofSession)) writeFileSync(ofSession, String(lowerPriority));
 }
 
 export async function openStage(seed: number, signal: AbortSignal): Promise<Stage> {

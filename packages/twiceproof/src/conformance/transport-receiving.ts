@@ -97,6 +97,23 @@ export const receivingCases: TransportCase[] = [
     },
   },
   {
+    name: 'what another subscription was given is nobody here, and moves nothing',
+    async run(kit) {
+      const topic = await kit.harness.createTopic({ partitions: 1 });
+      const [one, other] = [kit.harness.group(), kit.harness.group()];
+      await kit.publish(numbered(topic, 10));
+      const first = await kit.subscribe({ group: one, topics: [topic] });
+      const second = await kit.subscribe({ group: other, topics: [topic] });
+      const { deliveries } = await kit.receive(first);
+      await kit.receive(second, 1);
+      assert.equal(await second.settle(deliveries), 'stale');
+      await second.close();
+      const again = await kit.subscribe({ group: other, topics: [topic] });
+      const all = await settleUntil(again, (settled) => settled.length >= 10);
+      assertAllInKeyOrder(numbered(topic, 10), all);
+    },
+  },
+  {
     name: 'each group gets every record',
     async run(kit) {
       const topic = await kit.harness.createTopic({ partitions: 2 });

@@ -13,9 +13,11 @@ const isAway = Object.assign(new Error('refused'), { code: 'ECONNREFUSED' });
 async function workOffOne(
   retryForMs: number,
   endOf: (attempt: number) => Error | undefined,
+  atMs: number[] = [],
 ): Promise<Part['failed'][]> {
   const tried: Part['failed'][] = [];
   const apply = async ([part]: readonly Part[]): Promise<Applied> => {
+    atMs.push(performance.now());
     const end = endOf(tried.push(part!.failed));
     if (end && !part!.failed) throw end;
     return nothing;
@@ -40,4 +42,13 @@ test('the time in which the database was away does not count', async () => {
   // The pauses between these are 350 ms, and at least half of that.
   const ends = [mayPass, isAway, isAway, mayPass];
   assert.deepEqual(await workOffOne(150, (attempt) => ends[attempt - 1]), Array(5).fill(undefined));
+});
+
+test('the pauses between attempts grow: what is away is not asked all the time', async () => {
+  const atMs: number[] = [];
+  await workOffOne(60_000, (attempt) => (attempt <= 5 ? isAway : undefined), atMs);
+  const pauses = atMs.slice(1).map((ms, n) => ms - atMs[n]!);
+  assert.equal(pauses.length, 5);
+  // From 50 ms on twice as long each, and at least half of that. A timer may be a millisecond early, and never more.
+  for (const [n, ms] of pauses.entries()) assert.ok(ms >= 25 * 2 ** n - 2, `pause ${n + 1}: ${ms} ms`);
 });

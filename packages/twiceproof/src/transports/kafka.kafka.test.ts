@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { testKafka } from '@twiceproof/infra/testing';
 import { testTransport } from '../conformance/transport.ts';
 import type { TwiceproofError } from '../errors.ts';
@@ -119,6 +120,49 @@ test('a member that computes for so long that its session is in danger is told s
     assert.equal(batch?.deliveries.length, 1);
     // Others may follow from it: what was asked of a broker meanwhile is late.
     assert.ok(troubles.includes('TP_STOOD_STILL'), troubles.join());
+  });
+});
+
+test('a batch that takes longer than the session is still ours, and no other member gets it', async () => {
+  const topic = await kafka.createTopic('slow', { partitions: 1 });
+  await withTransport({}, async (transport) => {
+    const group = kafka.group('slow');
+    await transport.publisher().publish([{ topic, key: 'k', value: Buffer.from('v') }]);
+    const revoked: unknown[] = [];
+    const onRevoked = async (lanes: unknown): Promise<number> => revoked.push(lanes);
+    const slow = await transport.subscribe({ group, topics: [topic], onRevoked });
+    const batch = await slow.receive({ maxRecords: 1, waitMs: 20_000 });
+    // Nobody calls receive meanwhile; the heartbeats do not depend on it.
+    await delay(7_500);
+    assert.equal(batch!.signal.aborted, false);
+    assert.deepEqual(revoked, []);
+    assert.equal(await slow.settle(batch!.deliveries), 'settled');
+  });
+});
+
+test('partitions that are added are read from their beginning, and what was settled does not come again', async () => {
+  const topic = await kafka.createTopic('grown', { partitions: 1 });
+  await withTransport({}, async (transport) => {
+    const record = (key: string) => ({ topic, key, value: Buffer.from(key) });
+    await transport.publisher().publish([record('before')]);
+    const subscription = await transport.subscribe({ group: kafka.group('grown'), topics: [topic] });
+    const first = await subscription.receive({ maxRecords: 10, waitMs: 20_000 });
+    assert.equal(await subscription.settle(first!.deliveries), 'settled');
+    await kafka.admin.addPartitions(topic, 3);
+    // By publishers that know of them, and before any consumer has them.
+    const keys = Array.from({ length: 30 }, (_, n) => `after-${n}`);
+    const publisher = kafkaTransport({ bootstrap: kafka.bootstrap });
+    await publisher.publisher().publish(keys.map(record)).finally(async () => publisher.close());
+    const seen: string[] = [];
+    const partitions = new Set<number>();
+    for (const deadline = performance.now() + 40_000; seen.length < keys.length && performance.now() < deadline;) {
+      const batch = await subscription.receive({ maxRecords: 100, waitMs: 1_000 });
+      if (!batch || (await subscription.settle(batch.deliveries)) === 'stale') continue;
+      partitions.add(batch.lane.partition);
+      seen.push(...batch.deliveries.map(({ value }) => String(value)));
+    }
+    assert.deepEqual(seen.toSorted(), keys.toSorted());
+    assert.equal(partitions.size, 3);
   });
 });
 

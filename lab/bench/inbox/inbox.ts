@@ -61,7 +61,7 @@ async function fillStores(world: World, { scale, signal, progress }: InboxOption
   for (const spec of storeSpecs(scale.keys)) {
     const { client, url }: Database = await world.database({ shape: 'ours', shards: 1 }, 0);
     await fillStore(client, spec, { url, signal, progress: (text) => progress(`bench: ${text}`) });
-    stores.push({ ...spec, name: storeName(spec), client });
+    stores.push({ ...spec, name: storeName(spec), url, client });
   }
   return stores;
 }

@@ -80,7 +80,7 @@ async function measureIn(
     for (const spec of storeSpecs(scale.keys)) {
       signal.throwIfAborted();
       const { client, url } = await openStore(postgres, spec);
-      stores.push({ ...spec, name: storeName(spec), client });
+      stores.push({ ...spec, name: storeName(spec), url, client });
       await fillStore(client, spec, { url, signal, progress: (text) => progress(`bench: ${text}`) });
     }
     const rounds: InboxRound[] = [];

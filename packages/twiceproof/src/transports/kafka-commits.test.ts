@@ -74,10 +74,11 @@ test('a broker that refuses because the group has moved on is believed at once',
 test('what may wait is told with the last position of each lane, and waits for nothing when it is asked for', async () => {
   const { commits, asked } = slowBroker({ everyMs: 3_600_000 });
   const [one, other] = lanes() as [LaneState, LaneState];
-  assert.deepEqual(
-    await Promise.all([commits.add(one, 3n), commits.add(other, 1n), commits.add(one, 9n)]),
-    ['settled', 'settled', 'settled'],
-  );
+  assert.deepEqual(await Promise.all([commits.add(one, 3n), commits.add(other, 1n), commits.add(one, 9n)]), [
+    'settled',
+    'settled',
+    'settled',
+  ]);
   assert.equal(asked.length, 0);
   const told = commits.flush();
   await turn();

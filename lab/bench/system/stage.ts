@@ -22,7 +22,7 @@ export const topic = 'order.events';
 const pollIntervalMs = 50;
 
 /** Nobody waits for these, as clients do for orders and its database; on one machine they go behind. */
-const lowerPriority = 10;
+const lowerPriority = 19;
 
 /**
  * A priority is a thread's; threads to come have that of who makes them. Where the kernel shares out the cores among sessions

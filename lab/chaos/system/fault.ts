@@ -72,7 +72,11 @@ export interface Outcome {
 }
 
 export function isWireFault(fault: Fault): fault is WireFault {
-  return (wireKinds as readonly string[]).includes(fault.kind);
+  return isWireKind(fault.kind);
+}
+
+export function isWireKind(kind: string): boolean {
+  return (wireKinds as readonly string[]).includes(kind);
 }
 
 export function inWords(fault: Fault): string {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Fault, Outcome } from './fault.ts';
 import type { Verdict } from './judges.ts';
 import { reportOf, textOf, type Facts } from './report.ts';
 import { drawSchedule } from './schedule.ts';
@@ -33,6 +34,17 @@ test('a clean verdict of a run in which everything happened is ok, and bounds wh
   assert.match(textOf(report), /ok: clean, seed 1/);
 });
 
+/** All had an effect but these. */
+function without(isMissed: (fault: Fault) => boolean, faults: readonly Fault[] = schedule.faults): Outcome[] {
+  return faults.map((fault) => ({ result: isMissed(fault) ? 'missed' : 'fired' }));
+}
+
+const cut: Fault = { kind: 'cut', wire: 'relay-1:postgres', scope: 'all', forMs: 1, atMs: 1 };
+const cutThere: Fault = { ...cut, wire: 'orders-1:grpc' };
+const dripThere: Fault = { ...cut, kind: 'drip', wire: 'orders-2:grpc' };
+const drip: Fault = { ...cut, kind: 'drip' };
+const isOf = (program: string) => (fault: Fault) => 'role' in fault && fault.role.startsWith(program);
+
 /** What is wrong with the run, and what is said of it. */
 const bad: [facts: Partial<Facts>, reason: RegExp][] = [
   [{ verdict: { ...verdict, verdict: 'violated' } }, /recon: violated/],
@@ -56,8 +68,23 @@ const bad: [facts: Partial<Facts>, reason: RegExp][] = [
   [{ pooled: 2 }, /vacuous: 2 transactions went through the pooler/],
   [{ verdict: { ...verdict, counts: { ...verdict.counts, orders: 19_999 } } }, /19999 orders, fewer than 20000/],
   [
-    { outcomes: schedule.faults.map(({ kind }) => ({ result: kind === 'drip' ? 'missed' : 'fired' })) },
-    /vacuous: no fault of kind drip had an effect/,
+    { outcomes: without(({ kind }) => kind === 'drip') },
+    /^vacuous: no fault of kind drip had an effect$/,
+  ],
+  [
+    { outcomes: without((fault) => fault.kind === 'kill' && isOf('relay')(fault)) },
+    /^vacuous: no fault of kind kill had an effect on relay$/,
+  ],
+  [
+    { outcomes: without((fault) => fault.kind === 'freeze' && isOf('orders')(fault)) },
+    /^vacuous: no fault of kind freeze had an effect on orders$/,
+  ],
+  [
+    {
+      schedule: { ...schedule, faults: [cut, drip, cutThere, dripThere] },
+      outcomes: without((fault) => fault === cutThere || fault === dripThere, [cut, drip, cutThere, dripThere]),
+    },
+    /^vacuous: no fault had an effect on the wire orders:grpc$/,
   ],
 ];
 
@@ -66,9 +93,23 @@ for (const [facts, reason] of bad) {
     const report = reportOf({ ...good, ...facts });
     assert.equal(report.ok, false);
     assert.match(report.reasons.join('\n'), reason);
-    assert.match(textOf(report), reason);
+    for (const each of report.reasons) assert.ok(textOf(report).includes(each), each);
   });
 }
+
+test('what was struck is told by kind and by program; one that missed a wire, or a program once, is chance', () => {
+  const kill: Fault = { kind: 'kill', role: 'orders-2', atMs: 1 };
+  const faults: Fault[] = [kill, { ...kill, role: 'relay-1' }, cut, cutThere];
+  const outcomes = without((fault) => isOf('relay')(fault) || fault === cutThere, faults);
+  const report = reportOf({ ...good, schedule: { ...schedule, faults }, outcomes });
+  assert.deepEqual(report.reasons, []);
+  assert.deepEqual(report.faults['kill'], {
+    planned: 2,
+    fired: 1,
+    on: { orders: { planned: 1, fired: 1 }, relay: { planned: 1, fired: 0 } },
+  });
+  assert.match(textOf(report), /^ {2}cut +1 of 2 {3}orders:grpc 0 of 1, relay:postgres 1 of 1$/m);
+});
 
 test('a headline shot needs nothing that it does not cause', () => {
   const shot = { ...schedule, dupRate: 0, minOrders: 0, mustSee: ['edge replays' as const] };

@@ -1,7 +1,7 @@
 /** What a run has shown, and whether it has shown anything at all. */
-import type { Fault, FaultKind, Outcome } from './fault.ts';
+import { isWireKind, type Fault, type Outcome } from './fault.ts';
 import type { Verdict } from './judges.ts';
-import type { Path, Schedule } from './schedule.ts';
+import { classOf, type Path, type Schedule } from './schedule.ts';
 
 export interface Facts {
   schedule: Schedule;
@@ -22,6 +22,12 @@ export interface Facts {
   phasesMs: Record<string, number>;
 }
 
+/** How many were planned, and how many of them had an effect. */
+interface Count {
+  planned: number;
+  fired: number;
+}
+
 export interface Report {
   ok: boolean;
   verdict: Verdict['verdict'];
@@ -31,8 +37,8 @@ export interface Report {
   seconds: number;
   rate: number;
   uniqueCharge: boolean;
-  /** By kind: how many were planned and how many had an effect. */
-  faults: Record<string, { planned: number; fired: number }>;
+  /** By kind, and of each kind by what was to be struck, such as `relay`, `broker` or the wire `orders:grpc`. */
+  faults: Record<string, Count & { on: Record<string, Count> }>;
   paths: Record<Path, number>;
   injectedDuplicates: number;
   pooledTransactions?: number | undefined;
@@ -48,7 +54,7 @@ export interface Report {
 
 export function reportOf(facts: Facts): Report {
   const { schedule, outcomes, verdict, drained, endedBadly } = facts;
-  const faults = countByKind(schedule.faults, outcomes);
+  const faults = countFaults(schedule.faults, outcomes);
   const paths: Record<Path, number> = {
     'edge replays': facts.edgeReplays,
     'wire duplicates': verdict.counts['wireDuplicates'] ?? 0,
@@ -94,14 +100,46 @@ export function reportOf(facts: Facts): Report {
   };
 }
 
-function countByKind(faults: readonly Fault[], outcomes: readonly Outcome[]): Report['faults'] {
-  const counts: Partial<Record<FaultKind, { planned: number; fired: number }>> = {};
-  faults.forEach(({ kind }, n) => {
-    const count = (counts[kind] ??= { planned: 0, fired: 0 });
-    count.planned += 1;
-    if (outcomes[n]?.result === 'fired') count.fired += 1;
+function countFaults(faults: readonly Fault[], outcomes: readonly Outcome[]): Report['faults'] {
+  const counts: Report['faults'] = {};
+  faults.forEach((fault, n) => {
+    const one = { planned: 1, fired: outcomes[n]?.result === 'fired' ? 1 : 0 };
+    const ofKind = (counts[fault.kind] ??= { planned: 0, fired: 0, on: {} });
+    add(ofKind, one);
+    add((ofKind.on[classOf(fault)] ??= { planned: 0, fired: 0 }), one);
   });
   return counts;
+}
+
+/** One that misses may have come at a bad moment; of two it is no longer chance. */
+function isNeverStruck({ planned, fired }: Count): boolean {
+  return planned > 1 && fired === 0;
+}
+
+/**
+ * A schedule deals each kind of fault, and of kills and freezes each kind of program, as often as the others: so each of
+ * these has to strike. Which fault comes to which wire is drawn, and most such pairs come once or not at all, so a wire has
+ * to be struck by some fault.
+ */
+function whatNeverStruck(faults: Report['faults']): string[] {
+  const onWires: Record<string, Count> = {};
+  const never: string[] = [];
+  for (const [kind, { fired, on }] of Object.entries(faults)) {
+    if (fired === 0) never.push(`of kind ${kind} had an effect`);
+    for (const [target, count] of Object.entries(on)) {
+      if (isWireKind(kind)) add((onWires[target] ??= { planned: 0, fired: 0 }), count);
+      else if (fired > 0 && isNeverStruck(count)) never.push(`of kind ${kind} had an effect on ${target}`);
+    }
+  }
+  for (const [wire, count] of Object.entries(onWires)) {
+    if (isNeverStruck(count)) never.push(`had an effect on the wire ${wire}`);
+  }
+  return never.map((what) => `vacuous: no fault ${what}`);
+}
+
+function add(sum: Count, { planned, fired }: Count): void {
+  sum.planned += planned;
+  sum.fired += fired;
 }
 
 /** What should have happened and did not: then a clean verdict says little. */
@@ -112,9 +150,8 @@ function vacuousBecause(
   orders: number,
   { injected, pooled }: Facts,
 ): string[] {
-  const never = Object.entries(faults).filter(([, { fired }]) => fired === 0);
   return [
-    ...never.map(([kind]) => `vacuous: no fault of kind ${kind} had an effect`),
+    ...whatNeverStruck(faults),
     ...mustSee.filter((path) => paths[path] === 0).map((path) => `vacuous: there were no ${path}`),
     ...(dupRate > 0 && injected === 0 ? ['vacuous: no duplicate was injected'] : []),
     // No transaction has more than some hundred orders in it.
@@ -136,7 +173,10 @@ export function textOf(report: Report): string {
   return [
     ...rows(
       'faults, fired of planned',
-      Object.entries(faults).map(([kind, { fired, planned }]) => [kind, `${fired} of ${planned}`]),
+      Object.entries(faults).map(([kind, { fired, planned, on }]) => [
+        kind,
+        `${fired} of ${planned}`.padStart(12) + onEach(on),
+      ]),
     ),
     ...rows('paths that suppress', [...Object.entries(paths), ['injected duplicates', report.injectedDuplicates]]),
     ...(report.pooledTransactions === undefined
@@ -159,4 +199,11 @@ export function textOf(report: Report): string {
     ...report.reasons.map((reason) => `NOT OK  ${reason}`),
     report.ok ? `ok: ${recon.verdict}, seed ${report.seed}` : `failed: ${recon.verdict}, seed ${report.seed}`,
   ].join('\n');
+}
+
+/** Nothing where there is but one. */
+function onEach(on: Record<string, Count>): string {
+  const each = Object.entries(on).toSorted(([a], [b]) => (a < b ? -1 : 1));
+  if (each.length < 2) return '';
+  return `   ${each.map(([target, { fired, planned }]) => `${target} ${fired} of ${planned}`).join(', ')}`;
 }

@@ -194,6 +194,11 @@ export function targetOf(fault: Fault): string {
   return 'role' in fault ? fault.role : fault.server;
 }
 
+/** What it strikes, whichever of them: `relay`, `broker`, or the wire `orders:grpc`. */
+export function classOf(fault: Fault): string {
+  return targetOf(fault).replace(/-\d+/, '');
+}
+
 /** A process that is frozen or dead sends nothing: a wire of it has nothing to lose then. */
 function ownerOf(target: string): string {
   return target.split(':')[0]!;

@@ -21,6 +21,7 @@ test('a run in which all is as it should be is clean, and everything in it is co
     intents: 35,
     keys: 25,
     unknown: 4,
+    replayedAnswers: 10,
     orders: 12,
     otherOrders: 0,
     outboxRows: 24,

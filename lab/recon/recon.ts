@@ -221,6 +221,8 @@ async function countAll(session: pg.Client): Promise<Record<string, number>> {
     intents: 'SELECT count(*) FROM recon_intents',
     keys: 'SELECT count(*) FROM recon_keys',
     unknown: 'SELECT count(*) FROM recon_keys WHERE oks = 0 AND unknowns > 0',
+    // Beyond the first of each key: nothing more was to be done for them.
+    replayedAnswers: 'SELECT coalesce(sum(oks - 1), 0) FROM recon_keys WHERE oks > 1',
     orders: 'SELECT count(*) FROM recon_own',
     otherOrders: 'SELECT count(*) FROM recon_others',
     outboxRows: 'SELECT count(*) FROM recon_outbox',

@@ -8,7 +8,7 @@ import { drawSchedule } from './schedule.ts';
 const schedule = drawSchedule({ seed: 1, seconds: 90, rate: 500, uniqueCharge: false, minOrders: 20_000 });
 const verdict: Verdict = {
   verdict: 'clean',
-  counts: { keys: 30_000, orders: 25_000, outboxRows: 30_000, wireDuplicates: 12 },
+  counts: { keys: 30_000, replayedAnswers: 5, orders: 25_000, outboxRows: 30_000, wireDuplicates: 12 },
   deltas: { lost: { count: 0, ids: [] } },
   reasons: [],
   tookMs: 1,
@@ -18,7 +18,6 @@ const good: Facts = {
   outcomes: schedule.faults.map(() => ({ result: 'fired' })),
   verdict,
   drained: { isDrained: true, written: 30_000, done: 30_000 },
-  edgeReplays: 5,
   inboxDuplicates: 7,
   injected: 3,
   pooled: undefined,
@@ -54,7 +53,10 @@ const bad: [facts: Partial<Facts>, reason: RegExp][] = [
   [{ load: { code: 0, unsettled: 3 } }, /3 keys got no answer/],
   [{ verdict: { ...verdict, counts: { ...verdict.counts, otherOrders: 1 } } }, /1 orders are of no account/],
   [{ endedBadly: ['relay-1'] }, /relay-1 did not end well/],
-  [{ edgeReplays: 0 }, /vacuous: there were no edge replays/],
+  [
+    { verdict: { ...verdict, counts: { ...verdict.counts, replayedAnswers: 0 } } },
+    /vacuous: there were no edge replays/,
+  ],
   [{ inboxDuplicates: 3, injected: 3 }, /vacuous: there were no inbox duplicates/],
   [
     { verdict: { ...verdict, counts: { ...verdict.counts, outboxRows: 25_000 } } },

@@ -8,8 +8,7 @@ export interface Facts {
   outcomes: readonly Outcome[];
   verdict: Verdict;
   drained: { isDrained: boolean; written: number; done: number };
-  /** Of /metrics, over all processes. */
-  edgeReplays: number;
+  /** Of /metrics, over all processes: what was not done again has left nothing that a judge could read. */
   inboxDuplicates: number;
   injected: number;
   /** Transactions through the pooler, where there is one. */
@@ -56,7 +55,7 @@ export function reportOf(facts: Facts): Report {
   const { schedule, outcomes, verdict, drained, endedBadly } = facts;
   const faults = countFaults(schedule.faults, outcomes);
   const paths: Record<Path, number> = {
-    'edge replays': facts.edgeReplays,
+    'edge replays': verdict.counts['replayedAnswers'] ?? 0,
     'wire duplicates': verdict.counts['wireDuplicates'] ?? 0,
     // Beyond what payments has delivered to itself. Both are lower bounds, so this may be a little off.
     'inbox duplicates': Math.max(0, facts.inboxDuplicates - facts.injected),

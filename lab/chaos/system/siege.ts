@@ -126,7 +126,6 @@ async function goThrough(options: SiegeOptions, run: Run, made: AsyncDisposableS
     drained,
     load: { code: ended.code, unsettled: (ended.lastLine?.['result'] as { unsettled: number } | undefined)?.unsettled },
     endedBadly,
-    edgeReplays: meters.total('orders_idempotency_total', 'result="hit"'),
     inboxDuplicates: meters.total('payments_messages_total', 'verdict="duplicate"'),
     injected: meters.total('payments_injected_total'),
     pooled: await system.pooler?.countTransactions(),

@@ -2,7 +2,7 @@
 import { edgeCases, edgeNames, hotCases, hotNames } from './cases.ts';
 import { targets } from './bars.ts';
 import type { Round } from './edge.ts';
-import type { Environment } from '../load/result.ts';
+import type { Environment } from '../shared/origin.ts';
 import type { EdgeResult } from './result.ts';
 
 export const width = 960;

@@ -1,8 +1,7 @@
 /** What a bench leaves behind: every figure of every round with all that is needed to run it again, and a plot. */
-import { execFileSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { environment, type Environment } from '../load/result.ts';
+import { currentCommit, environment, type Environment } from '../shared/origin.ts';
 import { medianOf, type Bar } from './bars.ts';
 import type { Scale } from './cases.ts';
 import type { EdgeRounds, Round } from './edge.ts';
@@ -39,7 +38,7 @@ export interface Began {
 }
 
 export function begin(): Began {
-  return { at: new Date(), commit: commitOf(import.meta.dirname), environment: environment() };
+  return { at: new Date(), commit: currentCommit(), environment: environment() };
 }
 
 /** An aim that is not reached fails nothing. */
@@ -104,13 +103,4 @@ export function jsonText(value: unknown, indent = '', before = indent.length): s
     return head + jsonText(each, deeper, head.length);
   });
   return `${open}\n${lines.join(',\n')}\n${indent}${close}`;
-}
-
-function commitOf(cwd: string): string {
-  const git = (...args: string[]): string => execFileSync('git', args, { cwd, encoding: 'utf8' }).trim();
-  try {
-    return git('rev-parse', 'HEAD') + (git('status', '--porcelain') === '' ? '' : '+');
-  } catch {
-    return 'unknown';
-  }
 }

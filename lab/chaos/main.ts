@@ -6,6 +6,7 @@ import { checkout } from '@twiceproof/infra/directories';
 import { EXIT, main, Refusal, type Context, type FlagSpecs, type Output } from '@twiceproof/program';
 import { createAdminServer, listenAdmin } from '@twiceproof/program/admin';
 import { createMetrics } from '@twiceproof/program/metrics';
+import { commandOf } from './command.ts';
 import type { Fault, Outcome } from './system/fault.ts';
 import { newDirectory } from './system/directory.ts';
 import { textOf, type Report } from './system/report.ts';
@@ -87,7 +88,7 @@ async function chaos({ flags: given, output, signal }: Context<typeof flags>): P
     output.progress(
       `chaos: seed ${schedule.seed}, ${schedule.faults.length} faults in ${schedule.seconds} s; ${address}/metrics`,
     );
-    const options = { signal, progress: output.progress, ...watch };
+    const options = { command: commandOf(flags, given, schedule.seed), signal, progress: output.progress, ...watch };
     const report = await besiege({ ...options, schedule, out });
     output.say(textOf(report));
     tell(report, { given, out, output });

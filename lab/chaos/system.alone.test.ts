@@ -19,5 +19,8 @@ test('everything breaks, and nothing is lost or doubled', async (t) => {
     drawn.faults,
   );
   for (const kind of kindsOf(drawn)) assert.ok(report.faults[kind]!.fired > 0, kind);
+  assert.equal(report.command, `npm run chaos -- --quick --seed=${seed}`);
+  assert.match(report.environment.postgres, /^\d+\.\d+/);
+  assert.match(report.environment.kafka, /^\d+\.\d+/);
   assert.equal(existsSync(join(out, 'dump')), false, 'evidence is kept of what failed only');
 });

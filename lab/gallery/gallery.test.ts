@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { environment } from '../shared/origin.ts';
 import { entries } from './entries.ts';
 import { whatStruck } from './examine.ts';
 import { pageOf } from './page.ts';
@@ -50,7 +51,7 @@ test('the page has a row for each that was judged, with what was found', () => {
     command: 'npm run gallery -- --seed 1',
     startedAt: '2026-01-01T00:00:00Z',
     commit: 'abcdef012',
-    environment: {},
+    environment: environment(),
   };
   const page = pageOf(entries, { judged: [{ ...judged, run }] });
   assert.match(page, /^- `npm run gallery -- --seed 1`, 2026-01-01, commit abcdef0$/m);

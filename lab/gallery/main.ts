@@ -1,11 +1,10 @@
 /** `npm run gallery`: the recipes that people publish, under the same chaos as ours, and the judge's verdict on each. */
 import { randomInt } from 'node:crypto';
-import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { cpus, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { checkout, stateDirectory } from '@twiceproof/infra/directories';
 import { EXIT, main, Refusal, type Context, type FlagSpecs } from '@twiceproof/program';
+import { currentCommit, environment } from '../shared/origin.ts';
 import { entries, type Entry } from './entries.ts';
 import { pageOf, type GalleryResult, type GalleryRun } from './page.ts';
 import { tryEntry, type Judged } from './trial.ts';
@@ -59,7 +58,7 @@ async function tryAll({ flags: given, words, output, signal }: Context<typeof fl
   const run: GalleryRun = {
     command: ['npm run gallery --', ...words, `--seed ${seed}`].join(' '),
     startedAt,
-    commit: commitOf(),
+    commit: currentCommit(),
     environment: environment(),
   };
   output.progress(`gallery: ${chosen.length} recipes, seed ${seed}`);
@@ -101,14 +100,4 @@ function keep(folder: string, judged: GalleryResult['judged'][number]): void {
   const result: GalleryResult = { judged: entries.flatMap(({ name }) => last.get(name) ?? []) };
   mkdirSync(folder, { recursive: true });
   writeFileSync(file, `${JSON.stringify(result, undefined, 2)}\n`);
-}
-
-function commitOf(): string {
-  if (!existsSync(join(checkout, '.git'))) return 'unknown';
-  const git = (...args: string[]): string => execFileSync('git', args, { cwd: checkout, encoding: 'utf8' }).trim();
-  return git('rev-parse', 'HEAD') + (git('status', '--porcelain') === '' ? '' : '+');
-}
-
-function environment(): Record<string, unknown> {
-  return { node: process.version, cpu: cpus()[0]?.model, cores: cpus().length, memoryGB: totalmem() / 2 ** 30 };
 }

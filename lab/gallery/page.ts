@@ -1,4 +1,5 @@
 /** The page of the docs, made from the result file. */
+import type { Environment } from '../shared/origin.ts';
 import type { Entry } from './entries.ts';
 import type { Judged } from './trial.ts';
 
@@ -8,7 +9,7 @@ export interface GalleryRun {
   startedAt: string;
   /** Of the tree that ran; `+` if files were changed since. */
   commit: string;
-  environment: Record<string, unknown>;
+  environment: Environment;
 }
 
 export interface GalleryResult {

@@ -47,6 +47,7 @@ export async function tryEntry(
   const schedule = drawSchedule({ seed, seconds, rate, uniqueCharge: false, minOrders: 0, aim: points });
   let examined: Examined | undefined;
   const report = await besiege({
+    command: `npm run gallery -- ${name} --seed ${seed}`,
     schedule,
     accused: {
       substitutes,

@@ -1,7 +1,7 @@
 /** What a run leaves behind: numbers with everything that is needed to run it again, and a plot. */
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { availableParallelism, cpus, loadavg, release, totalmem } from 'node:os';
 import { join } from 'node:path';
+import { environment, type Environment } from '../shared/origin.ts';
 import { summarize, toSparse, type Summary } from './histogram.ts';
 import { plot } from './plot.ts';
 import type { LoadRun } from './run.ts';
@@ -13,6 +13,7 @@ export interface LoadResult {
   interrupted: boolean;
   command: string;
   options: LoadRun['options'];
+  /** When the run ended. */
   environment: Environment;
   startedAt: string;
   elapsedS: number;
@@ -27,16 +28,6 @@ export interface LoadResult {
   answers: LoadRun['answers'];
   cost: { cpuS: number; cores: number; cpuUsPerRequest: number };
   seconds: LoadRun['seconds'];
-}
-
-export interface Environment {
-  node: string;
-  system: string;
-  cpu: string;
-  cores: number;
-  memoryGB: number;
-  /** Of one minute, when the run ended: others may share the machine. */
-  loadAverage: number;
 }
 
 export function resultOf(run: LoadRun, command: string): LoadResult {
@@ -91,17 +82,6 @@ function titleOf({ options, latency, answers }: LoadResult): string {
   const [p50, p99, p999] = [latency.all.p50Ms, latency.all.p99Ms, latency.all.p999Ms].map((ms) => ms.toFixed(1));
   const compared = `${answers.different} of ${answers.compared} answers differ`;
   return `${options.rate} requests/s, seed ${options.seed}: p50 ${p50} ms, p99 ${p99} ms, p99.9 ${p999} ms; ${compared}`;
-}
-
-export function environment(): Environment {
-  return {
-    node: process.version,
-    system: `${process.platform} ${release()} ${process.arch}`,
-    cpu: cpus()[0]?.model ?? 'unknown',
-    cores: availableParallelism(),
-    memoryGB: round(totalmem() / 2 ** 30),
-    loadAverage: round(loadavg()[0] ?? 0),
-  };
 }
 
 function round(value: number): number {

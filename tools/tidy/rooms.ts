@@ -85,6 +85,8 @@ export const rooms: readonly Room[] = [
     each: true,
     mayImport: ['lab/shared', 'node:*', '@twiceproof/infra', '@twiceproof/program', 'pg', '@platformatic/kafka'],
   },
+  // What every result of the lab says of how it came about.
+  { name: 'lab/shared', at: 'lab/shared/', mayImport: ['node:*'] },
   // The whole system as processes: it starts what there is, and puts proxies between.
   {
     name: 'lab/system',
@@ -96,6 +98,7 @@ export const rooms: readonly Room[] = [
     name: 'lab/chaos',
     at: 'lab/chaos/',
     mayImport: [
+      'lab/shared',
       'lab/supervisor',
       'lab/proxy',
       'lab/system',
@@ -113,6 +116,7 @@ export const rooms: readonly Room[] = [
     name: 'lab/gallery',
     at: 'lab/gallery/',
     mayImport: [
+      'lab/shared',
       'lab/chaos',
       'lab/supervisor',
       'lab/system',
@@ -128,13 +132,21 @@ export const rooms: readonly Room[] = [
   {
     name: 'lab/load',
     at: 'lab/load/',
-    mayImport: ['node:*', '@twiceproof/program', '@grpc/grpc-js', '@grpc/proto-loader'],
+    mayImport: ['lab/shared', 'node:*', '@twiceproof/program', '@grpc/grpc-js', '@grpc/proto-loader'],
   },
   // It reads the results of the load generator, which it runs as a process, and draws keys and latencies as that does.
   {
     name: 'lab/bench',
     at: 'lab/bench/',
-    mayImport: ['lab/load', 'node:*', '@twiceproof/infra', '@twiceproof/program', 'pg', '@platformatic/kafka'],
+    mayImport: [
+      'lab/shared',
+      'lab/load',
+      'node:*',
+      '@twiceproof/infra',
+      '@twiceproof/program',
+      'pg',
+      '@platformatic/kafka',
+    ],
   },
   // What the bench compares the relay with: as processes, so nobody imports it.
   {

@@ -1,6 +1,6 @@
 /** What the bench of the inbox leaves behind. */
 import { medianOf, type Bar } from '../bars.ts';
-import type { Environment } from '../../load/result.ts';
+import type { Environment } from '../../shared/origin.ts';
 import { outcomeOf, writeFiles, type Began, type Outcome } from '../result.ts';
 import { serverSettings } from '../server.ts';
 import type { InboxScale } from './cases.ts';

@@ -1,5 +1,5 @@
 /** What the bench of the whole system leaves behind. */
-import type { Environment } from '../../load/result.ts';
+import type { Environment } from '../../shared/origin.ts';
 import { medianOf, type Bar } from '../bars.ts';
 import { outcomeOf, writeFiles, type Began, type Outcome } from '../result.ts';
 import { serverSettings } from '../server.ts';

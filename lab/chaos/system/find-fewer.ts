@@ -15,7 +15,9 @@ export async function findFewer(options: SiegeOptions, maxRuns: number): Promise
     async (faults) => {
       runs += 1;
       progress(`shrinking: ${faults.length} faults`);
-      const smaller = { ...options, schedule: withOnly(faults, schedule), out: join(out, `shrink-${runs}`) };
+      const there = join(out, `shrink-${runs}`);
+      const command = `npm run chaos -- --replay=${join(there, 'schedule.json')}`;
+      const smaller = { ...options, command, schedule: withOnly(faults, schedule), out: there };
       const isViolated = (await besiege(smaller)).verdict === 'violated';
       // At once: what was found stays found when the next run comes to nothing.
       if (isViolated) writeFileSync(file, `${JSON.stringify(smaller.schedule, undefined, 2)}\n`);

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { environment } from '../../shared/origin.ts';
 import type { Fault, Outcome } from './fault.ts';
 import type { Verdict } from './judges.ts';
-import { reportOf, textOf, type Facts } from './report.ts';
+import { reportOf, textOf, type Facts, type Origin } from './report.ts';
 import { drawSchedule } from './schedule.ts';
 
 const schedule = drawSchedule({ seed: 1, seconds: 90, rate: 500, uniqueCharge: false, minOrders: 20_000 });
@@ -27,8 +28,15 @@ const good: Facts = {
   phasesMs: { boot: 1_000 },
 };
 
+const origin: Origin = {
+  command: 'npm run chaos -- --quick --seed=1',
+  startedAt: '2026-01-01T00:00:00.000Z',
+  commit: 'abcdef+',
+  environment: { ...environment(), postgres: '18.4', kafka: '4.3.1' },
+};
+
 test('a clean verdict of a run in which everything happened is ok, and bounds what can be lost', () => {
-  const report = reportOf(good);
+  const report = reportOf(origin, good);
   assert.deepEqual([report.ok, report.reasons, report.upperBound], [true, [], 3 / 30_000]);
   assert.match(textOf(report), /ok: clean, seed 1/);
 });
@@ -92,7 +100,7 @@ const bad: [facts: Partial<Facts>, reason: RegExp][] = [
 
 for (const [facts, reason] of bad) {
   test(`not ok: ${reason.source}`, () => {
-    const report = reportOf({ ...good, ...facts });
+    const report = reportOf(origin, { ...good, ...facts });
     assert.equal(report.ok, false);
     assert.match(report.reasons.join('\n'), reason);
     for (const each of report.reasons) assert.ok(textOf(report).includes(each), each);
@@ -103,7 +111,7 @@ test('what was struck is told by kind and by program; one that missed a wire, or
   const kill: Fault = { kind: 'kill', role: 'orders-2', atMs: 1 };
   const faults: Fault[] = [kill, { ...kill, role: 'relay-1' }, cut, cutThere];
   const outcomes = without((fault) => isOf('relay')(fault) || fault === cutThere, faults);
-  const report = reportOf({ ...good, schedule: { ...schedule, faults }, outcomes });
+  const report = reportOf(origin, { ...good, schedule: { ...schedule, faults }, outcomes });
   assert.deepEqual(report.reasons, []);
   assert.deepEqual(report.faults['kill'], {
     planned: 2,
@@ -113,7 +121,17 @@ test('what was struck is told by kind and by program; one that missed a wire, or
   assert.match(textOf(report), /^ {2}cut +1 of 2 {3}orders:grpc 0 of 1, relay:postgres 1 of 1$/m);
 });
 
+test('a report says of which tree it is, on what it ran, and what repeats it', () => {
+  const report = reportOf(origin, good);
+  const { command, startedAt, commit, environment: ranOn } = report;
+  assert.deepEqual({ command, startedAt, commit, environment: ranOn }, origin);
+  assert.match(
+    textOf(report),
+    /^commit abcdef\+, node v.+, Postgres 18\.4, Kafka 4\.3\.1, \d+ cores .+\nnpm run chaos -- --quick --seed=1$/m,
+  );
+});
+
 test('a headline shot needs nothing that it does not cause', () => {
   const shot = { ...schedule, dupRate: 0, minOrders: 0, mustSee: ['edge replays' as const] };
-  assert.equal(reportOf({ ...good, schedule: shot, injected: 0, inboxDuplicates: 0 }).ok, true);
+  assert.equal(reportOf(origin, { ...good, schedule: shot, injected: 0, inboxDuplicates: 0 }).ok, true);
 });

@@ -1,7 +1,18 @@
 /** What a run has shown, and whether it has shown anything at all. */
+import type { Environment } from '../../shared/origin.ts';
 import { isWireKind, type Fault, type Outcome } from './fault.ts';
 import type { Verdict } from './judges.ts';
 import { classOf, type Path, type Schedule } from './schedule.ts';
+
+/** How it came about. */
+export interface Origin {
+  /** What repeats it. */
+  command: string;
+  startedAt: string;
+  /** Of the tree that ran; `+` if files were changed since. */
+  commit: string;
+  environment: Environment & { postgres: string; kafka: string };
+}
 
 export interface Facts {
   schedule: Schedule;
@@ -27,7 +38,7 @@ interface Count {
   fired: number;
 }
 
-export interface Report {
+export interface Report extends Origin {
   ok: boolean;
   verdict: Verdict['verdict'];
   /** Why it is not ok; empty if it is. */
@@ -51,7 +62,7 @@ export interface Report {
   recon: Verdict;
 }
 
-export function reportOf(facts: Facts): Report {
+export function reportOf(origin: Origin, facts: Facts): Report {
   const { schedule, outcomes, verdict, drained, endedBadly } = facts;
   const faults = countFaults(schedule.faults, outcomes);
   const paths: Record<Path, number> = {
@@ -81,6 +92,7 @@ export function reportOf(facts: Facts): Report {
     ok: reasons.length === 0,
     verdict: verdict.verdict,
     reasons,
+    ...origin,
     seed: schedule.seed,
     seconds: schedule.seconds,
     rate: schedule.rate,
@@ -162,7 +174,7 @@ function vacuousBecause(
 }
 
 export function textOf(report: Report): string {
-  const { recon, faults, paths, recoveryMs, restarts, upperBound } = report;
+  const { recon, faults, paths, recoveryMs, restarts, upperBound, environment } = report;
   const rows = (title: string, entries: [string, string | number][]): string[] => [
     '',
     title,
@@ -196,6 +208,8 @@ export function textOf(report: Report): string {
       ? []
       : [`with 95 % confidence at most ${upperBound.toExponential(1)} of intents are lost or doubled (3/N)`]),
     ...report.reasons.map((reason) => `NOT OK  ${reason}`),
+    `commit ${report.commit}, node ${environment.node}, Postgres ${environment.postgres}, Kafka ${environment.kafka}, ${environment.cores} cores (${environment.cpu})`,
+    report.command,
     report.ok ? `ok: ${recon.verdict}, seed ${report.seed}` : `failed: ${recon.verdict}, seed ${report.seed}`,
   ].join('\n');
 }

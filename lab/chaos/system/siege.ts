@@ -3,6 +3,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { beginRun, type Run } from '@twiceproof/infra/run';
+import { currentCommit, environment } from '../../shared/origin.ts';
 import { within } from '../../supervisor/deadline.ts';
 import type { DatabaseUrls } from '../../system/databases.ts';
 import { createMeters, type Meters } from '../../system/meters.ts';
@@ -36,6 +37,8 @@ export interface Evidence {
 }
 
 export interface SiegeOptions {
+  /** What repeats it, for the report. */
+  command: string;
   schedule: Schedule;
   /** Defaults to nobody: it is our own that is tried. */
   accused?: Accused;
@@ -57,7 +60,9 @@ const usualPatience = { settleS: 60, drainMs: 60_000, stalledMs: 60_000 };
 const sampleEveryMs = 1_000;
 
 export async function besiege(options: SiegeOptions): Promise<Report> {
-  const { schedule, out, signal } = options;
+  const { command, schedule, out, signal } = options;
+  // Of the tree as it is now, and the machine as it was before the system ran on it.
+  const began = { command, startedAt: new Date().toISOString(), commit: currentCommit(), environment: environment() };
   mkdirSync(out, { recursive: true });
   writeSchedule(out, schedule);
   const run = await beginRun('chaos');
@@ -67,7 +72,8 @@ export async function besiege(options: SiegeOptions): Promise<Report> {
   });
   try {
     const [system, facts] = await goThrough(options, run, made);
-    const report = reportOf(facts);
+    const versions = { postgres: system.postgres.version, kafka: system.kafka.version };
+    const report = reportOf({ ...began, environment: { ...began.environment, ...versions } }, facts);
     writeFileSync(join(out, 'report.json'), `${JSON.stringify(report, undefined, 2)}\n`);
     if (report.ok || options.accused?.isExpectedToFail) return report;
     keepLogs(run, join(out, 'logs'));

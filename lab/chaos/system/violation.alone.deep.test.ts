@@ -16,6 +16,7 @@ test('of a violation logs, ledger, tables and the topic are kept, and fewer faul
   writeFileSync(config, '{"inbox":null,"held":null,"states":null}');
   const schedule = drawSchedule({ seed: 5, seconds: 20, rate: 200, uniqueCharge: false, minOrders: 0 });
   const options: SiegeOptions = {
+    command: 'npm run chaos -- --seed=5',
     schedule,
     accused: {
       substitutes: { payments: 'lab/gallery/recipes/nothing-remembered.ts' },

@@ -261,8 +261,12 @@ const defects: Record<string, (planted: Planting) => Expected> = {
     calls(0, 1)[1]!.answer!.hash = 'another';
     return { answeredDifferently: [`key:${key(0, 1)}`] };
   },
-  'another answer at the other door': ({ calls, key }) => {
+  'another version at the other door': ({ calls, key }) => {
     calls(0, 1).find(({ door }) => door === 'grpc')!.answer!.version = 2;
+    return { answeredDifferently: [`key:${key(0, 1)}`] };
+  },
+  'another order at the other door': ({ calls, id, key }) => {
+    calls(0, 1).find(({ door }) => door === 'grpc')!.answer!.order_id = id(1);
     return { answeredDifferently: [`key:${key(0, 1)}`] };
   },
   'one version told to two keys': ({ calls, id }) => {

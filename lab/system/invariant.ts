@@ -11,6 +11,8 @@ export interface Invariant {
   tookMs: number;
   intents: number;
   orders: number;
+  /** Orders that the traffic has not asked for: whoever tries the doors by hand has some. They are not judged. */
+  others: number;
   charges: number;
   doubled: number;
   lost: number;
@@ -70,22 +72,23 @@ export async function watchInvariant(
 }
 
 function read(line: Record<string, unknown> | undefined, otherwise: string): Omit<Invariant, 'checkedAt' | 'tookMs'> {
-  const none = { intents: 0, orders: 0, charges: 0, doubled: 0, lost: 0 };
+  const none = { intents: 0, orders: 0, others: 0, charges: 0, doubled: 0, lost: 0 };
   if (line?.['verdict'] === undefined) return { verdict: 'undecided', ...none, reasons: [otherwise] };
   const { verdict, counts, deltas, reasons } = line as unknown as Verdict;
   return {
     verdict,
     intents: counts['keys'] ?? 0,
     orders: counts['orders'] ?? 0,
+    others: counts['otherOrders'] ?? 0,
     charges: counts['charges'] ?? 0,
     doubled: deltas['doubled']?.count ?? 0,
     lost: deltas['lost']?.count ?? 0,
-    reasons: [...reasons, ...others(deltas)],
+    reasons: [...reasons, ...besides(deltas)],
   };
 }
 
-/** What is wrong besides: lost and doubled have a place of their own. */
-function others(deltas: Verdict['deltas']): string[] {
+/** What is wrong: lost and doubled have a place of their own. */
+function besides(deltas: Verdict['deltas']): string[] {
   return Object.entries(deltas).flatMap(([name, { count }]) =>
     count > 0 && name !== 'lost' && name !== 'doubled' ? [`${count} ${name}`] : [],
   );

@@ -17,6 +17,7 @@ export async function serveStatus(status: StatusSource, port: number): Promise<{
   };
   metrics.gauge('system_lost', 'Intents without an effect, as the reconciler found last.', () => found()?.lost);
   metrics.gauge('system_doubled', 'Effects that were made twice, as it found last.', () => found()?.doubled);
+  metrics.gauge('system_other_orders', 'Orders that the traffic did not ask for.', () => found()?.others);
   const ready = async (): Promise<void> => {
     const away = status.latest().processes.filter(({ state }) => state !== 'running');
     if (away.length > 0) throw new Error(`these are away: ${away.map(({ name }) => name).join(', ')}`);

@@ -22,6 +22,7 @@ const invariant = {
   tookMs: 5,
   intents: 9,
   orders: 8,
+  others: 0,
   charges: 10,
   doubled: 2,
   lost: 1,
@@ -37,6 +38,11 @@ test('both forms say who is away, what passes, and what the judge has found', ()
   for (const text of [picture({ ...status, invariant }), plainLine({ ...status, invariant })]) {
     assert.match(text, /violated: 9 intents, 8 orders, 10 charges, 2 doubled, 1 lost \(two charges\), at 10:11:12/);
   }
+});
+
+test('orders of others are told where there are any, and are nothing wrong', () => {
+  const told = plainLine({ ...status, invariant: { ...invariant, verdict: 'clean', others: 3 } });
+  assert.match(told, /clean: 9 intents, 8 orders \(and 3 of others\), 10 charges/);
 });
 
 test('a picture is written over the one before, and no line is wider than the terminal', () => {

@@ -61,8 +61,9 @@ export function plainLine({ upS, processes, rates, lag, p99Ms, invariant }: Stat
 
 function invariantLine(invariant: Status['invariant']): string {
   if (!invariant) return 'not yet judged';
-  const { verdict, intents, orders, charges, doubled, lost, reasons, checkedAt } = invariant;
-  const counts = `${intents} intents, ${orders} orders, ${charges} charges, ${doubled} doubled, ${lost} lost`;
+  const { verdict, intents, orders, others, charges, doubled, lost, reasons, checkedAt } = invariant;
+  const ofOthers = others > 0 ? ` (and ${others} of others)` : '';
+  const counts = `${intents} intents, ${orders} orders${ofOthers}, ${charges} charges, ${doubled} doubled, ${lost} lost`;
   const why = verdict === 'clean' ? '' : ` (${reasons.join('; ').slice(0, 200)})`;
   return `${verdict}: ${counts}${why}, at ${checkedAt.slice(11, 19)}`;
 }

@@ -13,10 +13,10 @@ const flags: FlagSpecs = {
 };
 
 test('what decides what happens is in the command, with the seed that was drawn; what says where it is told is not', () => {
-  assert.equal(
-    commandOf(flags, { quick: true, rate: 500, out: 'there' }, 7),
-    'npm run chaos -- --quick --seed=7',
-  );
+  assert.equal(commandOf(flags, { quick: true, rate: 500, out: 'there' }, 7), 'npm run chaos -- --quick --seed=7');
   assert.equal(commandOf(flags, { quick: false, rate: 40, seed: 8 }, 8), 'npm run chaos -- --rate=40 --seed=8');
-  assert.equal(commandOf(flags, { rate: 500, replay: 'a/schedule.json' }, 7), 'npm run chaos -- --replay=a/schedule.json');
+  assert.equal(
+    commandOf(flags, { rate: 500, replay: 'a/schedule.json' }, 7),
+    'npm run chaos -- --replay=a/schedule.json',
+  );
 });

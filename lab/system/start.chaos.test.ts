@@ -84,7 +84,11 @@ test('kill -9 of the owner leaves nothing', async (t) => {
 
 /** As somebody does who tries the doors with curl; no load has this account. */
 async function orderByHand({ http }: Ready): Promise<void> {
-  const headers = { authorization: 'Bearer somebody', 'content-type': 'application/json', 'idempotency-key': 'by-hand' };
+  const headers = {
+    authorization: 'Bearer somebody',
+    'content-type': 'application/json',
+    'idempotency-key': 'by-hand',
+  };
   const body = JSON.stringify({ account_id: 1, amount_cents: 100 });
   const answer = await fetch(`${http[0]}/orders`, { method: 'POST', headers, body });
   assert.equal(answer.status, 201, await answer.text());

@@ -77,10 +77,7 @@ const bad: [facts: Partial<Facts>, reason: RegExp][] = [
   [{ injected: 0 }, /vacuous: no duplicate was injected/],
   [{ pooled: 2 }, /vacuous: 2 transactions went through the pooler/],
   [{ verdict: { ...verdict, counts: { ...verdict.counts, orders: 19_999 } } }, /19999 orders, fewer than 20000/],
-  [
-    { outcomes: without(({ kind }) => kind === 'drip') },
-    /^vacuous: no fault of kind drip had an effect$/,
-  ],
+  [{ outcomes: without(({ kind }) => kind === 'drip') }, /^vacuous: no fault of kind drip had an effect$/],
   [
     { outcomes: without((fault) => fault.kind === 'kill' && isOf('relay')(fault)) },
     /^vacuous: no fault of kind kill had an effect on relay$/,

@@ -103,7 +103,7 @@ test('two transactions have the same id at the same moment: one waits for the ot
   const somebodyWaits = async (): Promise<boolean> => {
     const { rows } = await witness.query<{ waits: boolean }>(
       `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
-         AND query LIKE '%INSERT INTO%inbox%') AS waits`,
+         AND query LIKE '%INSERT INTO%inbox (msg_id%') AS waits`,
     );
     return rows[0]!.waits;
   };

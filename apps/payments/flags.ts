@@ -110,6 +110,9 @@ export function flagProblems(given: Partial<PaymentsFlags>): string[] {
     ...(chargesFirst && (given.workers !== undefined || given.shape === 'each')
       ? ['--effect-order=charge-first has one lane at a time, and sets: --workers and --shape=each are not for it']
       : []),
+    ...(chargesFirst && unsafe && !holds
+      ? ['--effect-order=charge-first cannot run late messages: it is not for --unsafe-ttl']
+      : []),
     ...(unsafe && ttl === undefined ? ['--unsafe-ttl needs a --dedup-ttl: the one that is computed is safe'] : []),
   ];
 }

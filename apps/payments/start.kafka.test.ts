@@ -57,6 +57,8 @@ test('--help names every flag, and all wrong flags are reported at once', async 
     const args = ['--effect-order=charge-first', '--no-unique-charge', flag];
     await assertRefuses(2, [/--workers and --shape=each are not for it/], servers, args);
   }
+  const late = ['--effect-order=charge-first', '--no-unique-charge', '--unsafe-ttl', '--dedup-ttl=5s'];
+  await assertRefuses(2, [/charge-first cannot run late messages/], servers, late);
 });
 
 test('its keeper may have an address of its own', async () => {
@@ -143,7 +145,6 @@ test('experiments are refused in production, all with their reasons', async () =
     '--dedup-ttl=5s',
     '--no-unique-charge',
     '--crash-point=effect',
-    '--effect-order=charge-first',
     '--dup-rate=0.1',
     `--topics=${topic}`,
   ];
@@ -153,13 +154,14 @@ test('experiments are refused in production, all with their reasons', async () =
       /--unsafe-ttl: .*may charge an order twice/,
       /--no-unique-charge: /,
       /--crash-point=effect: /,
-      /--effect-order=charge-first: /,
       /--dup-rate=0.1 --seed=1: /,
     ],
     servers,
     args,
     production,
   );
+  const order = ['--effect-order=charge-first', '--no-unique-charge', `--topics=${topic}`];
+  await assertRefuses(2, [/--effect-order=charge-first: /, /--no-unique-charge: /], servers, order, production);
 });
 
 test('partitions that are far too narrow are refused', async () => {

@@ -1,6 +1,7 @@
 /** Everything at once: three brokers, Postgres, and one each of orders, relay and payments, for all rates. */
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { setPriority } from 'node:os';
+import { setTimeout as delay } from 'node:timers/promises';
 import { kafkaAdmin } from '@twiceproof/infra/kafka-admin';
 import { startOrders, type Orders } from '../children.ts';
 import { startPayments, type ConsumerProgram } from '../inbox/programs.ts';
@@ -28,10 +29,13 @@ const lowerPriority = 19;
  * A priority is a thread's; threads to come have that of who makes them. Where the kernel shares out the cores among sessions
  * first (see `../children.ts`), it is the session's that counts; each of these is one by itself.
  */
-function yieldToOthers(pid: number): void {
+async function yieldToOthers(pid: number): Promise<void> {
   for (const thread of readdirSync(`/proc/${pid}/task`)) setPriority(Number(thread), lowerPriority);
   const ofSession = `/proc/${pid}/autogroup`;
-  if (existsSync(ofSession)) writeFileSync(ofSession, String(lowerPriority));
+  if (!existsSync(ofSession)) return;
+  // Whoever is not root may do this ten times a second, all processes together.
+  if (process.getuid?.() !== 0) await delay(110);
+  writeFileSync(ofSession, String(lowerPriority));
 }
 
 export async function openStage(seed: number, signal: AbortSignal): Promise<Stage> {
@@ -59,7 +63,9 @@ export async function openStage(seed: number, signal: AbortSignal): Promise<Stag
   made.defer(relay.stop);
   const payments = await startPayments({ world, topic, group: 'bench-system' }, databases.payments, 'set');
   made.defer(payments.stop);
-  for (const pid of [...world.kafka.brokers.map((broker) => broker.pid), relay.pid, payments.pid]) yieldToOthers(pid);
+  for (const pid of [...world.kafka.brokers.map((broker) => broker.pid), relay.pid, payments.pid]) {
+    await yieldToOthers(pid);
+  }
   const undo = made.move();
   return { world, orders, relay, payments, databases, close: async () => undo.disposeAsync() };
 }

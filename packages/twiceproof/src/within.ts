@@ -2,6 +2,8 @@ import { deferred } from './deferred.ts';
 
 /** A timer of Node's that is longer ends at once. */
 export const longestTimerMs = 2 ** 31 - 1;
+/** For what is waited a little longer or shorter each time, or twice. */
+export const longestPauseMs = 2 ** 30;
 
 /**
  * The promise's result, or a failure of our own after that time; what comes of it later is nobody's. Without an abort

@@ -136,7 +136,9 @@ export function createApply(options: ApplyOptions): (parts: readonly Part[]) => 
       for (const end of ends) positions.set(laneName(end), end.next);
       return applied;
     } catch (error) {
-      if (step === 'handler' || step === 'onHeld') throw new HandlerError(error, isOfDatabase(error));
+      if (step === 'handler' || step === 'onHeld') {
+        throw new HandlerError(error, isOfDatabase(error), step === 'onHeld');
+      }
       throw blameHandler(error, step === 'commit');
     }
   };

@@ -837,6 +837,21 @@ test('onHeld that never returns is left at its deadline and tried again; nothing
   assert.ok(codesOf(running).includes('TP_HANDLER_SLOW'), String(codesOf(running)));
 });
 
+test('onHeld that fails is no verdict on its message, whose handler has not run: it waits, and is held as what it is', async () => {
+  await publish('a1');
+  const handler = failing({ a1: () => new Error('no'), a2: () => new Error('its handler ran') });
+  await consume(1, { handler });
+  let asked = 0;
+  const onHeld = async (): Promise<void> => {
+    if ((asked += 1) <= 3) throw new Error('no copy today');
+  };
+  await publish('a2', 'b1');
+  const running = await consume(2, { handler, onHeld, retryForMs: 0, onFailure: 'dead-letter' });
+  assert.deepEqual([await effects(), await heldTexts()], [['b1'], ['parked a1', 'parked a2']]);
+  assert.equal((await held())[1]!.reason, 'behind one of its key');
+  assert.equal(codesOf(running).includes('TP_HANDLER'), false);
+});
+
 test('several members share the lanes, some come and go, and each message has one effect', async () => {
   const topic = `${name}-wide`;
   broker.createTopic(topic, { partitions: 4 });
@@ -938,9 +953,12 @@ test('options that cannot be are refused', () => {
     { handlerTimeoutMs: 0 },
     { handlerTimeoutMs: 30_000 },
     { idleTimeoutMs: 20_000 },
+    // A timer of Node's, or a setting of the server's, that is longer than it can be.
+    { idleTimeoutMs: 2 ** 31 },
+    { wishesEveryMs: 2 ** 31 },
   ];
   const counts = [{ batch: 0 }, { batch: 10.5 }, { workers: 0 }, { workers: 1.5 }];
-  for (const wrong of [{ name: '' }, ...counts, { retryForMs: -1 }, { wishesEveryMs: 0 }, ...slow]) {
+  for (const wrong of [{ name: '' }, { topics: [] }, ...counts, { retryForMs: -1 }, { wishesEveryMs: 0 }, ...slow]) {
     assert.throws(() => start(wrong), { code: 'TP_OPTION' });
   }
   // As somebody without types may write them.

@@ -9,6 +9,7 @@ import { quotedSchema } from '../schema-name.ts';
 import type { Pool } from '../transaction.ts';
 import type { AssignedLane, Batch, Delivery, Position, Subscription, Transport } from '../transport.ts';
 import type { Tx } from '../tx.ts';
+import { longestPauseMs } from '../within.ts';
 import { createApply, laneName, type Part } from './apply.ts';
 import { isHandler, type Handler } from './handler.ts';
 import { createRedrive } from './redrive.ts';
@@ -114,16 +115,22 @@ export function createConsumer(options: ConsumerOptions): Consumer {
   const { pool, transport, name, topics, batch: maxRecords, workers, retryForMs, idleTimeoutMs } = settings;
   quotedSchema(options.schema);
   requireCounts({ batch: maxRecords, workers });
-  if (!name || !(retryForMs >= 0 && settings.wishesEveryMs > 0)) {
-    throw new TwiceproofError('TP_OPTION', 'name is a text, retryForMs a number from 0 on, wishesEveryMs one above 0');
+  if (!name || !(retryForMs >= 0) || topics.length === 0) {
+    throw new TwiceproofError('TP_OPTION', 'name is a text, retryForMs a number from 0 on, and there is a topic');
+  }
+  if (!(settings.wishesEveryMs > 0 && settings.wishesEveryMs <= longestPauseMs)) {
+    throw new TwiceproofError(
+      'TP_OPTION',
+      `0 < wishesEveryMs <= ${longestPauseMs} is needed, not ${settings.wishesEveryMs}`,
+    );
   }
   if (!['park', 'dead-letter'].includes(settings.onFailure)) {
     throw new TwiceproofError('TP_OPTION', `onFailure is 'park' or 'dead-letter', not '${settings.onFailure}'`);
   }
   const { handlerTimeoutMs, unsafeRunLate: runLate } = settings;
-  if (!(handlerTimeoutMs > 0 && handlerTimeoutMs < idleTimeoutMs)) {
-    const given = `${handlerTimeoutMs} and ${idleTimeoutMs}`;
-    throw new TwiceproofError('TP_OPTION', `0 < handlerTimeoutMs < idleTimeoutMs is needed, not ${given}`);
+  if (!(handlerTimeoutMs > 0 && handlerTimeoutMs < idleTimeoutMs && idleTimeoutMs <= longestPauseMs)) {
+    const needed = `0 < handlerTimeoutMs < idleTimeoutMs <= ${longestPauseMs} is needed`;
+    throw new TwiceproofError('TP_OPTION', `${needed}, not ${handlerTimeoutMs} and ${idleTimeoutMs}`);
   }
   const positions = new Map<string, bigint>();
   const common = { pool, schema: options.schema, consumer: name, handler, idleTimeoutMs, handlerTimeoutMs };

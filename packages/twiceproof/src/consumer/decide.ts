@@ -5,10 +5,13 @@ import { failureOf, withCauses } from '../failure.ts';
 export class HandlerError extends Error {
   /** Whether it comes from the transaction that the handler was given, and not from something of its own. */
   readonly ofDatabase: boolean;
+  /** It was what is told of held messages that failed: which one it is about is found as with a handler, and then it waits. */
+  readonly ofOnHeld: boolean;
 
-  constructor(cause: unknown, ofDatabase: boolean) {
-    super('the handler failed', { cause });
+  constructor(cause: unknown, ofDatabase: boolean, ofOnHeld = false) {
+    super(ofOnHeld ? 'onHeld failed' : 'the handler failed', { cause });
     this.ofDatabase = ofDatabase;
+    this.ofOnHeld = ofOnHeld;
   }
 }
 
@@ -25,6 +28,7 @@ export function decide(
 ): 'again' | 'halve' | 'hold' {
   if (!isOfMessage(error)) return 'again';
   if (part.messages > 1) return 'halve';
+  if (error.ofOnHeld) return 'again';
   return mayPass(error.cause) && part.failingMs < part.retryForMs ? 'again' : 'hold';
 }
 

@@ -278,12 +278,15 @@ test('options that cannot be are refused', async () => {
     { aheadMs: 0 },
     { lockTimeoutMs: 0 },
     { lockTimeoutMs: 0.4 },
+    { intervalMs: 0 },
+    // A timer of Node's that is longer than it can be ends at once.
+    { intervalMs: 2 ** 31 },
   ]) {
     assert.throws(() => keeper(wrong), { code: 'TP_OPTION' });
   }
-  await assert.rejects(keeper({ partitionMs: 1_000 }).runOnce(), {
-    code: 'TP_OPTION',
-    message: /make partitionMs larger/,
-  });
+  // Of one millisecond there would be more than there is memory for.
+  for (const partitionMs of [1, 1_000]) {
+    await assert.rejects(keeper({ partitionMs }).runOnce(), { code: 'TP_OPTION', message: /make partitionMs larger/ });
+  }
   await assert.rejects(keeper({ schema: 'not_there' }).runOnce(), { code: '42P01' });
 });

@@ -18,6 +18,7 @@ import { quotedSchema } from '../schema-name.ts';
 import type { PassResult, Service } from '../service.ts';
 import { transaction, type Pool } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
+import { longestPauseMs } from '../within.ts';
 
 export interface InboxKeeperOptions {
   /**
@@ -77,6 +78,9 @@ export function createInboxKeeper(options: InboxKeeperOptions): InboxKeeper {
   if (!(aheadMs > 0 && Math.round(lockTimeoutMs) > 0)) {
     const given = `not ${aheadMs} and ${lockTimeoutMs}`;
     throw new TwiceproofError('TP_OPTION', `aheadMs and lockTimeoutMs are numbers above 0, ${given}`);
+  }
+  if (!(intervalMs > 0 && intervalMs <= longestPauseMs)) {
+    throw new TwiceproofError('TP_OPTION', `0 < intervalMs <= ${longestPauseMs} is needed, not ${intervalMs}`);
   }
   const localSettings = { lock_timeout: `${Math.round(lockTimeoutMs)}ms` };
   let dropped = 0;
@@ -138,11 +142,13 @@ export function createInboxKeeper(options: InboxKeeperOptions): InboxKeeper {
       const attached = partitions.filter(({ state }) => state === 'attached');
       // Somebody may have died between attaching one and raising the ceiling.
       const attachedMs = attached.reduce((end, { toMs }) => Math.max(end, toMs), bounds!.ceilingMs);
-      const ranges = rangesTo(attachedMs, nowMs + aheadMs, partitionMs);
-      if (attached.length + ranges.length > maxPartitions) {
-        const count = `${attached.length + ranges.length} partitions of the inbox would be needed`;
+      // Before any of them is made, if only as an object: a wrong option may ask for billions.
+      const needed = attached.length + Math.ceil((nowMs + aheadMs - attachedMs) / partitionMs);
+      if (needed > maxPartitions) {
+        const count = `${needed} partitions of the inbox would be needed`;
         throw new TwiceproofError('TP_OPTION', `${count}, of ${maxPartitions} at most; make partitionMs larger`);
       }
+      const ranges = rangesTo(attachedMs, nowMs + aheadMs, partitionMs);
       const some = ranges.slice(0, partitionsInTransaction);
       for (const range of some) await addInboxPartition(tx, range, schema);
       return { ceilingMs: some.at(-1)?.toMs ?? attachedMs, isEnough: some.length === ranges.length };

@@ -113,8 +113,8 @@ function refusedOf(taken: readonly HeldRow[], { refusals }: Refused): ToKeep[] {
   return taken.flatMap((row) => {
     const refusal = refusals.get(row.seq);
     if (!refusal) return [];
-    const { why, late } = refusal;
-    return [{ ...row, reason: reasonOf(new TwiceproofError('TP_NOT_REDRIVEN', why)), late }];
+    const { why, as } = refusal;
+    return [{ ...row, reason: reasonOf(new TwiceproofError('TP_NOT_REDRIVEN', why)), as }];
   });
 }
 

@@ -1,5 +1,6 @@
 import { contentHash, createInbox, type Verdict } from '../inbox/accept.ts';
 import { createHeld, type HeldRow, type ToKeep } from '../inbox/held.ts';
+import type { MessageId } from '../message.ts';
 import { onItsOwnConnection } from '../own-connection.ts';
 import type { Pool } from '../transaction.ts';
 import type { Tx } from '../tx.ts';
@@ -16,7 +17,7 @@ export interface SettleOptions {
 }
 
 /** Why one must not be run, and as what it is to be kept. */
-export interface Refusal extends Pick<ToKeep, 'late'> {
+export interface Refusal extends Pick<ToKeep, 'as'> {
   why: string;
 }
 
@@ -31,10 +32,15 @@ export class Refused extends Error {
 }
 
 const mayHaveRun = 'the inbox has forgotten whether it has run; it is a late one now';
+const isAnother = 'its id was processed, or dropped, with other content; it is an altered one now';
 
 interface Readable {
   row: HeldRow;
   message: ReceivedMessage;
+}
+
+function idOf({ message }: Readable): { id: MessageId; content: bigint } {
+  return { id: message.id, content: contentHash(message) };
 }
 
 /** Runs the handler for held rows that this transaction has taken, in their order. Throws `Refused`, or what it threw. */
@@ -58,7 +64,6 @@ export function createSettle(options: SettleOptions): (tx: Tx, rows: readonly He
     refused: Map<bigint, Refusal>,
   ): Promise<Map<Readable, Verdict>> {
     const verdicts = new Map<Readable, Verdict>();
-    const idOf = ({ message }: Readable) => ({ id: message.id, content: contentHash(message) });
     // Their inbox row was written when they were held, and nobody ran them. It may be forgotten by the time they come again.
     const [known, unknown] = split(those, ({ row: { kind } }) => ['parked', 'dead', 'altered'].includes(kind));
     const areNew = await held.settled(tx, consumer, known.map(idOf));
@@ -72,7 +77,7 @@ export function createSettle(options: SettleOptions): (tx: Tx, rows: readonly He
     // did not ask for a late one, so he is to look and to ask again.
     for (const each of unsure) {
       const { aggregateId } = each.message;
-      refused.set(each.row.seq, { why: mayHaveRun, late: { ...idOf(each), aggregateId } });
+      refused.set(each.row.seq, { why: mayHaveRun, as: { kind: 'late', ...idOf(each), aggregateId } });
     }
     const settled = await held.settleLate(tx, consumer, late.map(idOf));
     late.forEach((each, n) => verdicts.set(each, settled[n]!));
@@ -92,9 +97,16 @@ export function createSettle(options: SettleOptions): (tx: Tx, rows: readonly He
       else readable.push({ row, message });
     }
     const verdicts = await judge(tx, readable, refused);
-    for (const [{ row }, verdict] of verdicts) {
+    for (const [each, verdict] of verdicts) {
+      const { row, message } = each;
       if (verdict === 'future') refused.set(row.seq, { why: 'its time has not come' });
-      if (verdict === 'altered') refused.set(row.seq, { why: 'its id was processed with other content' });
+      // Whoever asked did not know; if he asks again, it runs as a message of its own.
+      if (verdict === 'altered') {
+        refused.set(row.seq, {
+          why: isAnother,
+          as: { kind: 'altered', ...idOf(each), aggregateId: message.aggregateId },
+        });
+      }
     }
     if (refused.size > 0) throw new Refused(refused);
     const messages = readable.filter((each) => verdicts.get(each) === 'first').map(({ message }) => message);

@@ -385,6 +385,37 @@ test('one behind another of its key does not overtake it; both in one wish go in
   assert.deepEqual(await effects(), ['a1', 'a2']);
 });
 
+const another = 'its id was processed, or dropped, with other content; it is an altered one now';
+
+test('one whose id has run, or was dropped, with other content becomes altered, and the next wish runs it as its own', async () => {
+  const early = uuidv7(Date.now() - 30 * hourMs);
+  const [good, bad] = [await hold('late', 'a1', early), await hold('late', 'a2', early)];
+  await transaction(pool, (tx) => held.drop(tx, [bad]));
+  const came = uuidv7();
+  await transaction(pool, (tx) => inbox.accept(tx, { consumer: 'c', id: came, content: toHold('dead', 'b2').content }));
+  const seqs = [good, await hold('future', 'b1', came)];
+  await ask('redrive', ...seqs);
+  assert.deepEqual([await redrive(), await effects()], [0, []]);
+  for (const { kind, reason, asked } of await rows()) {
+    assert.deepEqual([kind, reason, asked], ['altered', `TwiceproofError: TP_NOT_REDRIVEN: ${another}`, undefined]);
+  }
+  await ask('redrive', ...seqs);
+  assert.deepEqual([await redrive(), await effects(), await rows()], [2, ['a1', 'b1'], []]);
+});
+
+test('when one of a time to come fails in its time, another of its id, with other content, is still held', async () => {
+  const id = uuidv7();
+  for (const text of ['a1', 'a2']) await hold('future', text, id);
+  await hold('parked', 'a1', id);
+  assert.deepEqual(
+    (await rows()).map(({ kind, content }) => [kind, content]),
+    [
+      ['future', toHold('future', 'a2').content],
+      ['parked', toHold('parked', 'a1').content],
+    ],
+  );
+});
+
 test('what the inbox has no row of is asked for there, or among the late ones that were settled', async () => {
   const early = uuidv7(Date.now() - 30 * hourMs);
   await ask('redrive', await hold('late', 'a1', early), await hold('late', 'a2', early));
@@ -392,7 +423,7 @@ test('what the inbox has no row of is asked for there, or among the late ones th
   // The id was settled with the content of the first.
   assert.deepEqual(
     [await effects(), (await rows()).map(({ reason }) => reason)],
-    [['a1'], ['TwiceproofError: TP_NOT_REDRIVEN: its id was processed with other content']],
+    [['a1'], [`TwiceproofError: TP_NOT_REDRIVEN: ${another}`]],
   );
   await pool.query('TRUNCATE twiceproof.held, effects');
   const settledLate = { id: uuidv7(Date.now() - 30 * hourMs), content: toHold('late', 'a1').content };

@@ -20,12 +20,13 @@ export function holding(schema: string): Holding {
     if (messages.length === 0) return [];
     const of = <T>(pick: (each: ToHold) => T): T[] => messages.map(pick);
     // One of a time to come was put aside unseen, and comes again when its time has come: what is known of it now counts.
-    const failed = messages.flatMap(({ kind, id }) => (id !== undefined && failedKinds.has(kind) ? [id] : []));
+    const failed = messages.filter(({ kind, id }) => id !== undefined && failedKinds.has(kind));
     if (failed.length > 0) {
-      await tx.query(`DELETE FROM ${table} WHERE consumer = $1 AND msg_id = ANY ($2::uuid[]) AND kind = 'future'`, [
-        consumer,
-        failed,
-      ]);
+      await tx.query(
+        `DELETE FROM ${table} USING unnest($2::uuid[], $3::bigint[]) AS failed (id, content)
+         WHERE consumer = $1 AND msg_id = id AND content_hash = content AND kind = 'future'`,
+        [consumer, failed.map(({ id }) => id), failed.map(({ content }) => String(content))],
+      );
     }
     const { rows } = await tx.query(
       `INSERT INTO ${table} (consumer, kind, blocks_key, aggregate_id, msg_id, content_hash, topic, topic_id, partition,

@@ -28,8 +28,8 @@ export interface InLine {
 export interface ToKeep extends InLine {
   kind: HeldKind;
   reason: string;
-  /** It is held as a late one from now on, and this is what makes it one message. */
-  late?: { id: MessageId; aggregateId: string; content: bigint } | undefined;
+  /** What it is held as from now on, and what makes it one message. */
+  as?: { kind: 'late' | 'altered'; id: MessageId; aggregateId: string; content: bigint } | undefined;
 }
 
 const askedAtOnce = 100;
@@ -78,22 +78,23 @@ export function taking(schema: string): Taking {
        FROM unnest($1::bigint[], $2::text[]) AS kept (seq, reason) WHERE held.seq = kept.seq`,
       [[...reasons.keys()].map(String), [...reasons.values()]],
     );
-    for (const row of rows) await keepAsLate(tx, row);
+    for (const row of rows) await keepAs(tx, row);
   }
 
   /** A message is held once: if it is there already, that one counts, and this one goes. */
-  async function keepAsLate(tx: Tx, { seq, late }: ToKeep): Promise<void> {
-    if (!late) return;
-    const identity = [String(seq), late.id, String(late.content)];
+  async function keepAs(tx: Tx, { seq, as }: ToKeep): Promise<void> {
+    if (!as) return;
+    const identity = [String(seq), as.id, String(as.content)];
     await tx.query(
       `DELETE FROM ${table} held USING ${table} other WHERE held.seq = $1 AND other.consumer = held.consumer
          AND other.msg_id = $2 AND other.content_hash = $3 AND other.seq <> held.seq`,
       identity,
     );
-    await tx.query(
-      `UPDATE ${table} SET kind = 'late', msg_id = $2, content_hash = $3, aggregate_id = $4 WHERE seq = $1`,
-      [...identity, withoutNul(late.aggregateId)],
-    );
+    await tx.query(`UPDATE ${table} SET msg_id = $2, content_hash = $3, aggregate_id = $4, kind = $5 WHERE seq = $1`, [
+      ...identity,
+      withoutNul(as.aggregateId),
+      as.kind,
+    ]);
   }
 
   return { asked, firstOfKeys, take, keep };

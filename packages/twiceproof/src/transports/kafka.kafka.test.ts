@@ -123,7 +123,7 @@ test('a member that computes for so long that its session is in danger is told s
   });
 });
 
-test('a batch that takes longer than the session is still ours, and no other member gets it', async () => {
+test('a batch that takes longer than the session is still ours, and is settled', async () => {
   const topic = await kafka.createTopic('slow', { partitions: 1 });
   await withTransport({}, async (transport) => {
     const group = kafka.group('slow');
@@ -154,22 +154,32 @@ test('partitions that are added are read from their beginning, and what was sett
     // Until the brokers say so to a publisher that has just asked them.
     const keys: string[] = [];
     const used = new Set<number>();
-    for (const deadline = performance.now() + 20_000; used.size < 3 && performance.now() < deadline;) {
-      const some = Array.from({ length: 30 }, (_, n) => `after-${keys.length + n}`);
-      keys.push(...some);
+    const publishedBy = performance.now() + 20_000;
+    for (let round = 0; used.size < 3 && performance.now() < publishedBy; round += 1) {
+      const some = Array.from({ length: 30 }, (_, n) => `after-${round}-${n}`);
       await withTransport({}, async (fresh) => {
         const outcomes = await fresh.publisher().publish(some.map(record));
-        for (const each of outcomes) used.add(each.outcome === 'acknowledged' ? each.position!.partition : NaN);
+        // A new partition may have no leader for a moment: what is not acknowledged is no part of this.
+        for (const [n, each] of outcomes.entries()) {
+          if (each.outcome !== 'acknowledged') continue;
+          keys.push(some[n]!);
+          used.add(each.position!.partition);
+        }
       });
     }
     assert.deepEqual(used, new Set([0, 1, 2]));
     const seen: string[] = [];
-    for (const deadline = performance.now() + 40_000; seen.length < keys.length && performance.now() < deadline;) {
+    for (const deadline = performance.now() + 90_000; seen.length < keys.length && performance.now() < deadline;) {
       const batch = await subscription.receive({ maxRecords: 100, waitMs: 1_000 });
       if (!batch || (await subscription.settle(batch.deliveries)) === 'stale') continue;
       seen.push(...batch.deliveries.map(({ value }) => String(value)));
     }
-    assert.deepEqual(seen.toSorted(), keys.toSorted());
+    // What was not acknowledged may have been written all the same.
+    assert.deepEqual(
+      keys.filter((key) => !seen.includes(key)),
+      [],
+    );
+    assert.equal(new Set(seen).size, seen.length, 'none comes again');
   });
 });
 

@@ -125,7 +125,14 @@ const makers: Record<string, (schema: string) => Promise<string[]>> = {
     }),
   createConsumer: async (schema) =>
     recorded(async ({ pool }) =>
-      createConsumer({ pool, schema, name: 'c', topics: ['t'], transport: {} as never, handler: { set: async () => {} } }),
+      createConsumer({
+        pool,
+        schema,
+        name: 'c',
+        topics: ['t'],
+        transport: {} as never,
+        handler: { set: async () => {} },
+      }),
     ),
   repair: async (schema) => recorded(async ({ client }) => sent(repair(client, schema))),
   removeExpired: async (schema) =>

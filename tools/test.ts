@@ -84,7 +84,7 @@ function needs(file: string): string {
 }
 
 /**
- * Two or three files at a time, which keep both cores busy between them: most of a trial is waiting. Those that put the whole system
+ * Two files at a time, which keep both cores busy between them: most of a trial is waiting. Those that put the whole system
  * under load run alone: timeouts that fire for want of CPU would tell nothing.
  */
 async function runOnServers(
@@ -119,8 +119,7 @@ async function runOnServers(
         TWICEPROOF_TEST_SCOPE: scope,
       };
       results.push(...(await runFiles(of('pg'), { ...options, concurrency: 2, env })));
-      // A third one: these wait for sessions of groups most of the time, and take a third of a core each.
-      results.push(...(await runFiles(of('kafka'), { ...options, concurrency: 3, env })));
+      results.push(...(await runFiles(of('kafka'), { ...options, concurrency: 2, env })));
       await removeTestDatabases(servers.databaseUrl, scope);
     } finally {
       await servers?.close();

@@ -228,13 +228,24 @@ test('rows are kept for as long as the topics keep records', async () => {
   const short = await kafka.createTopic('short', { config: { 'retention.ms': '1' } });
   const forEver = await kafka.createTopic('for-ever', { config: { 'retention.ms': '-1' } });
   const count = async (): Promise<number> => (await pool.query('SELECT FROM twiceproof.outbox')).rowCount!;
+  const isPassed = async (): Promise<boolean> => {
+    const { rows } = await pool.query<{ is: boolean }>(
+      `SELECT bool_and(pg_snapshot_xmin(prev) > (SELECT max(xid::text::bigint)::text::xid8 FROM twiceproof.outbox)) AS is
+       FROM twiceproof.relay_cursor`,
+    );
+    return rows[0]!.is;
+  };
   const publish = async (topic: string, text: string): Promise<void> => {
     const one = [{ topic, aggregateId: 'g', type: 'said', payload: Buffer.from(text) }];
     await transaction(pool, (tx) => createOutbox({ topics: [topic] }).append(tx, one));
     await relay();
-    // The cursor has to pass it, which it does within a minute by itself.
-    await pool.query(`UPDATE twiceproof.relay_cursor SET advanced_at = now() - interval '2 minutes'`);
-    await createPollSource({ pool }).next({ maxMessages: 1, waitMs: 0, signal: new AbortController().signal });
+    // The cursor has to pass it, which it does within a minute by itself; and it does not pass a transaction that was open
+    // at that moment, in whichever database of the server: other tests have some.
+    for (const deadline = performance.now() + 20_000; !(await isPassed());) {
+      assert.ok(performance.now() < deadline, 'the cursor does not pass it');
+      await pool.query(`UPDATE twiceproof.relay_cursor SET advanced_at = now() - interval '2 minutes'`);
+      await createPollSource({ pool }).next({ maxMessages: 1, waitMs: 0, signal: new AbortController().signal });
+    }
   };
   await publish(wide, 'g1');
   for (const call of [['--topics', `${wide},${short}`], []]) {

@@ -41,7 +41,7 @@ const flags = {
   connections: { type: 'integer', default: 10, min: 1, max: 1_000, help: 'to the database, at most' },
   'batch-every-ms': {
     type: 'integer',
-    default: 5,
+    default: 8,
     min: 0,
     max: 1_000,
     help: 'in the shape group: how long after one transaction with new orders the next begins at the soonest',

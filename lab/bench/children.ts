@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Second } from '../load/meter.ts';
 import type { LoadResult } from '../load/result.ts';
+import { nodeFlags } from '../shared/node-flags.ts';
 
 const root = join(import.meta.dirname, '../..');
 const stderrChars = 4_096;
@@ -18,9 +19,6 @@ export interface Child {
   /** The end of what it said to people. */
   said(): string;
 }
-
-/** As the scripts of npm start them: see decision 15. */
-const nodeFlags = ['--conditions=twiceproof-source', '--max-semi-space-size=16'];
 
 export function startProgram(
   script: string,

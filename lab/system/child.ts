@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
+import { nodeFlags } from '../shared/node-flags.ts';
 import { childEnvironment, root } from './environment.ts';
 
 export interface Child {
@@ -24,7 +25,7 @@ export function startChild(
 ): Child {
   const child = spawn(
     process.execPath,
-    ['--conditions=twiceproof-source', '--max-semi-space-size=16', script, '--json', ...args],
+    [...nodeFlags, script, '--json', ...args],
     {
       cwd: root,
       env: { ...process.env, ...childEnvironment(), npm_lifecycle_event: 'lab' },

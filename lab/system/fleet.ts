@@ -2,6 +2,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Run } from '@twiceproof/infra/run';
+import { nodeFlags } from '../shared/node-flags.ts';
 import type { Supervised } from '../supervisor/process.ts';
 import type { Lab } from '../supervisor/supervise.ts';
 import { onServer } from './databases.ts';
@@ -51,8 +52,7 @@ export function openFleet(given: FleetOptions): Fleet {
       role,
       command: process.execPath,
       args: [
-        '--conditions=twiceproof-source',
-        '--max-semi-space-size=16',
+        ...nodeFlags,
         options.substitutes?.[kind] ?? `apps/${kind}/main.ts`,
         '--json',
         ...args,

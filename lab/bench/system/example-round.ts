@@ -22,6 +22,7 @@ export function exampleRun(rate: number, changed: Partial<SystemRun> = {}): Syst
     cores: { orders: 0.5, relay: 0.1, payments: 0.2, postgres: 0.4, brokers: 0.3, load: 0.2 },
     otherCores: 0.05,
     stolenShare: 0.01,
+    newLogSegments: 0,
     ...changed,
   };
 }

@@ -4,6 +4,7 @@ import { runLoad } from '../children.ts';
 import { coresBetween, readCpu, stolenShare, type CpuReading } from '../cpu.ts';
 import { rounded } from '../measure.ts';
 import { growthPerSecond, lags, type Lag, type Seen } from '../relay/lag.ts';
+import { madeSegments } from '../server.ts';
 import { bucketsOf, counterOf, percentileBetween, type Buckets } from '../relay/metrics.ts';
 import { settleS } from './cases.ts';
 import type { Stage } from './stage.ts';
@@ -35,6 +36,8 @@ export interface SystemRun {
   otherCores: number;
   /** Of the time of all cores, what the host gave to others. */
   stolenShare: number;
+  /** Segments of the database's log that had to be made: a server that has lived for a while makes none. */
+  newLogSegments: number;
 }
 
 export type Who = 'orders' | 'relay' | 'payments' | 'postgres' | 'brokers' | 'load';
@@ -58,6 +61,7 @@ interface Mark {
   cpu: CpuReading<Who>;
   effect: Buckets;
   relayed: Buckets;
+  logSegments: number;
 }
 
 const drainedWithinMs = 120_000;
@@ -150,10 +154,11 @@ function summary({
     ) as SystemRun['cores'],
     otherCores: rounded(others, 2),
     stolenShare: rounded(stolenShare(before.cpu, after.cpu), 5),
+    newLogSegments: rounded(after.logSegments - before.logSegments, 1),
   };
 }
 
-async function mark({ world, orders, relay, payments }: Stage, load: number): Promise<Mark> {
+async function mark({ world, orders, relay, payments, databases }: Stage, load: number): Promise<Mark> {
   const cpu = readCpu<Who>({
     orders: { pids: [orders.pid] },
     relay: { pids: [relay.pid] },
@@ -162,9 +167,14 @@ async function mark({ world, orders, relay, payments }: Stage, load: number): Pr
     brokers: { pids: world.kafka.brokers.map(({ pid }) => pid) },
     load: { pids: [load] },
   });
-  const [ofPayments, ofRelay] = await Promise.all([pageOf(payments.admin), pageOf(relay.admin!)]);
+  const [ofPayments, ofRelay, logSegments] = await Promise.all([
+    pageOf(payments.admin),
+    pageOf(relay.admin!),
+    madeSegments(databases.orders.client),
+  ]);
   return {
     cpu,
+    logSegments,
     effect: bucketsOf(ofPayments, 'payments_commit_to_effect_seconds'),
     relayed: bucketsOf(ofRelay, 'relay_append_to_broker_seconds'),
   };

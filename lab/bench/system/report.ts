@@ -19,6 +19,7 @@ export function systemReport(result: SystemResult): string {
     `medians of ${rounds.length}; seed ${seed}; commit ${commit}`,
     `${cores} cores of ${cpu}, Node ${node}, Postgres ${postgres}, Kafka ${kafka}, load average before ${loadAverage}`,
     ...disturbance(rounds.flatMap((round) => runsOf(round).map(({ otherCores }) => otherCores))),
+    ...newLog(rounds.flatMap(runsOf)),
   ].join('\n');
 }
 
@@ -37,6 +38,13 @@ function timeRows(median: SystemRound): Row[] {
   });
   const ofEffects = ['to effect p50', 'p99', 'to broker p50', 'p99'];
   return [['', 'p50', 'p99', 'p99.9', 'generator p99', ...ofEffects, 'ok'], ...rows];
+}
+
+function newLog(runs: readonly SystemRun[]): string[] {
+  const worst = Math.max(...runs.map(({ newLogSegments }) => newLogSegments));
+  return worst > 0
+    ? [`NOTE: the database made up to ${worst} segments of its log within a run, and every commit waited for each`]
+    : [];
 }
 
 function coreRows(median: SystemRound): Row[] {

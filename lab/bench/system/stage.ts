@@ -7,6 +7,7 @@ import { startOrders, type Orders } from '../children.ts';
 import { startPayments, type ConsumerProgram } from '../inbox/programs.ts';
 import { startRelay, type Program } from '../relay/programs.ts';
 import { startWorld, type Database, type World } from '../relay/world.ts';
+import { ageLog } from '../server.ts';
 
 export interface Stage {
   world: World;
@@ -54,6 +55,7 @@ export async function openStage(seed: number, signal: AbortSignal): Promise<Stag
     return database;
   };
   const databases = { orders: await newDatabase(), payments: await newDatabase() };
+  await ageLog(databases.orders.client);
   const orders = await startOrders(databases.orders.url, []);
   made.defer(orders.stop);
   const relay = await startRelay(

@@ -41,6 +41,7 @@ test('a tiny bench of the whole system has every figure, is judged, and fails by
     for (const run of [promised, ...Object.values(ladder)]) {
       assert.ok(run.p50Ms > 0 && run.p50Ms <= run.p99Ms && run.effectP50Ms <= run.effectP99Ms, JSON.stringify(run));
       for (const share of Object.values(run.cores)) assert.ok(share > 0, JSON.stringify(run));
+      assert.equal(run.newLogSegments, 0, 'the server is an aged one');
     }
     assert.ok(series[0]!.length > 1);
     assert.match(said.join('\n'), /POST \/orders at 5000 requests\/s: p99, ms +bar .*< 0\.001 +FAIL/);

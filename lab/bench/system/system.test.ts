@@ -71,6 +71,7 @@ test('the report has a line for each rate and each bar, and says what disturbed'
   assert.match(text, /recon: clean, nothing wrong of 90000 orders/);
   assert.doesNotMatch(text, /NOTE/);
   assert.match(systemReport(example([exampleSystemRound({ otherCores: 0.9 })])), /NOTE: something else kept/);
+  assert.match(systemReport(example([exampleSystemRound({ newLogSegments: 3 })])), /NOTE: .* 3 segments of its log/);
 });
 
 test('the plot has the lag of each round over time, and the result can be read back', () => {

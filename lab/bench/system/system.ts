@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { startProgram } from '../children.ts';
-import { promisedRate, warmRate, type SystemScale } from './cases.ts';
+import { promisedRate, type SystemScale } from './cases.ts';
 import { measureRate, type Measured, type SystemRun } from './measure.ts';
 import { openStage, topic, type Stage } from './stage.ts';
 
@@ -50,7 +50,7 @@ export async function runSystem({ scale, seed, signal, progress }: SystemOptions
     return measureRate(stage, { rate, measuredS, seed: loadSeed, ledger, signal });
   };
   try {
-    await measure(warmRate, scale.warmS);
+    await measure(promisedRate, scale.warmS);
     const rounds: SystemRound[] = [];
     const series: Measured['series'][] = [];
     for (let round = 1; round <= scale.rounds; round += 1) {

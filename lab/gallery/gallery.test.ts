@@ -5,10 +5,11 @@ import { test } from 'node:test';
 import { environment } from '../shared/origin.ts';
 import { entries } from './entries.ts';
 import { whatStruck } from './examine.ts';
-import { pageOf } from './page.ts';
+import { pageOf, type GalleryResult } from './page.ts';
 import { hasStoodStill, type Judged } from './trial.ts';
 
 const recipes = join(import.meta.dirname, 'recipes');
+const checkout = join(import.meta.dirname, '../..');
 
 test('every recipe is in the list, under its own name, with points that it has', () => {
   const files = readdirSync(recipes).map((file) => `lab/gallery/recipes/${file}`);
@@ -19,7 +20,7 @@ test('every recipe is in the list, under its own name, with points that it has',
     for (const [kind, named] of Object.entries(points)) {
       const script = substitutes[kind as keyof typeof substitutes];
       assert.ok(script, `${kind} is substituted`);
-      const text = readFileSync(join(import.meta.dirname, '../..', script), 'utf8');
+      const text = readFileSync(join(checkout, script), 'utf8');
       for (const point of named) assert.ok(text.includes(`'${point}'`), `${script} has ${point}`);
     }
   }
@@ -60,6 +61,25 @@ test('the page has a row for each that was judged, with what was found', () => {
     '| inbox: mark-last, work, commit, then mark the id | violated | 3 doubled | 4000 | after 17 orders | kill broker-1 (67 %) |',
   ]);
 });
+
+test('the committed result has every recipe, each as expected and within two minutes, and the page is made of it', () => {
+  const result = JSON.parse(readFileSync(join(checkout, 'lab/results/gallery/result.json'), 'utf8')) as GalleryResult;
+  assert.deepEqual(
+    result.judged.map(({ name, expects }) => `${name}: ${expects}`),
+    entries.map(({ name, expects }) => `${name}: ${expects}`),
+  );
+  for (const { name, ok, expects, tookS } of result.judged) {
+    assert.ok(ok, name);
+    if (expects === 'violated') assert.ok(tookS < 120, `${name} took ${tookS} s`);
+  }
+  const page = readFileSync(join(checkout, 'docs/gallery.md'), 'utf8');
+  assert.equal(asWritten(page), asWritten(pageOf(entries, result)), 'npm run gallery -- --page, then npm run format');
+});
+
+/** Without the widths that the formatter gives to the columns of a table. */
+function asWritten(page: string): string {
+  return page.replaceAll(/ {2,}/g, ' ').replaceAll(/-{3,}/g, '---').trim();
+}
 
 test('one that brought few of the last orders through stood still; one that loses a few did not', () => {
   assert.equal(hasStoodStill({ written: 200, done: 200 }, 1), false);

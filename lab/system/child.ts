@@ -23,15 +23,11 @@ export function startChild(
   args: readonly string[],
   onLine: (line: Record<string, unknown>) => void = () => {},
 ): Child {
-  const child = spawn(
-    process.execPath,
-    [...nodeFlags, script, '--json', ...args],
-    {
-      cwd: root,
-      env: { ...process.env, ...childEnvironment(), npm_lifecycle_event: 'lab' },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    },
-  );
+  const child = spawn(process.execPath, [...nodeFlags, script, '--json', ...args], {
+    cwd: root,
+    env: { ...process.env, ...childEnvironment(), npm_lifecycle_event: 'lab' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   let said = '';
   let lastLine: Record<string, unknown> | undefined;
   child.stderr.setEncoding('utf8').on('data', (text: string) => {

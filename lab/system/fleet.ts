@@ -51,12 +51,7 @@ export function openFleet(given: FleetOptions): Fleet {
     const started = await lab.start({
       role,
       command: process.execPath,
-      args: [
-        ...nodeFlags,
-        options.substitutes?.[kind] ?? `apps/${kind}/main.ts`,
-        '--json',
-        ...args,
-      ],
+      args: [...nodeFlags, options.substitutes?.[kind] ?? `apps/${kind}/main.ts`, '--json', ...args],
       env: {
         ...childEnvironment(),
         DATABASE_URL: onServer(postgresUrl, database, wire?.address),

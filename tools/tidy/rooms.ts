@@ -85,13 +85,21 @@ export const rooms: readonly Room[] = [
     each: true,
     mayImport: ['lab/shared', 'node:*', '@twiceproof/infra', '@twiceproof/program', 'pg', '@platformatic/kafka'],
   },
-  // What every result of the lab says of how it came about.
+  // What every result of the lab says of how it came about, and with which flags its programs start.
   { name: 'lab/shared', at: 'lab/shared/', mayImport: ['node:*'] },
   // The whole system as processes: it starts what there is, and puts proxies between.
   {
     name: 'lab/system',
     at: 'lab/system/',
-    mayImport: ['lab/supervisor', 'lab/proxy', 'node:*', '@twiceproof/infra', '@twiceproof/program', 'pg'],
+    mayImport: [
+      'lab/shared',
+      'lab/supervisor',
+      'lab/proxy',
+      'node:*',
+      '@twiceproof/infra',
+      '@twiceproof/program',
+      'pg',
+    ],
   },
   // The one room of the lab that uses the others: it needs both doors of Orders, and something that kills and cuts.
   {

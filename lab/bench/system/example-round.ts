@@ -38,4 +38,10 @@ export function exampleSystemRound(changed: Partial<SystemRun> = {}): SystemRoun
   };
 }
 
-export const cleanRecon: Judged = { verdict: 'clean', counts: { orders: 90_000 }, deltas: {}, reasons: [] };
+export const cleanRecon: Judged = {
+  verdict: 'clean',
+  counts: { orders: 90_000 },
+  deltas: {},
+  reasons: [],
+  tookMs: 12_000,
+};

@@ -14,7 +14,7 @@ export function systemReport(result: SystemResult): string {
     ...section('messages without an effect', lagRows(median)),
     ...section('bars', barRows(bars)),
     `the highest rate at which all bars hold: ${highestRate.holds} requests/s; at which nothing gathers: ${highestRate.keepsUp}`,
-    `recon: ${recon.verdict}, ${found.join(', ') || 'nothing wrong'} of ${recon.counts['orders'] ?? 0} orders`,
+    `recon: ${recon.verdict}, ${found.join(', ') || 'nothing wrong'} of ${recon.counts['orders'] ?? 0} orders, in ${(recon.tookMs / 1_000).toFixed(0)} s`,
     ...recon.reasons,
     `medians of ${rounds.length}; seed ${seed}; commit ${commit}`,
     `${cores} cores of ${cpu}, Node ${node}, Postgres ${postgres}, Kafka ${kafka}, load average before ${loadAverage}`,

@@ -68,7 +68,7 @@ test('the report has a line for each rate and each bar, and says what disturbed'
   const text = systemReport(example());
   assert.match(text, /5000 requests\/s +4\.0 +20\.0 +40\.0 +2\.0 +40\.0 +120\.0 +20\.0 +60\.0 +100\.00 %/);
   assert.match(text, /7000 requests\/s +0\.50 +0\.10 +0\.20 +0\.40 +0\.30 +0\.20 +1\.70 +0\.05/);
-  assert.match(text, /recon: clean, nothing wrong of 90000 orders/);
+  assert.match(text, /recon: clean, nothing wrong of 90000 orders, in 12 s/);
   assert.doesNotMatch(text, /NOTE/);
   assert.match(systemReport(example([exampleSystemRound({ otherCores: 0.9 })])), /NOTE: something else kept/);
   assert.match(systemReport(example([exampleSystemRound({ newLogSegments: 3 })])), /NOTE: .* 3 segments of its log/);

@@ -22,6 +22,7 @@ export interface Judged {
   /** Those that are not zero. */
   deltas: Record<string, number>;
   reasons: string[];
+  tookMs: number;
 }
 
 export interface SystemRounds {
@@ -100,12 +101,12 @@ async function judgeAll({ world, databases }: Stage, ledgers: readonly string[])
   });
   const code = await child.ended;
   if (!found) throw new Error(`recon ended with ${code}: ${child.said()}`);
-  const { verdict, counts, reasons } = found;
+  const { verdict, counts, reasons, tookMs } = found;
   const wrong = Object.entries(found.deltas).flatMap(([name, { count }]) =>
     count > 0 ? [[name, count] as const] : [],
   );
   // Nobody else has written into these databases.
   const strangers = counts['otherOrders'] ?? 0;
   if (strangers > 0) wrong.push(['otherOrders', strangers]);
-  return { verdict: strangers > 0 ? 'violated' : verdict, counts, deltas: Object.fromEntries(wrong), reasons };
+  return { verdict: strangers > 0 ? 'violated' : verdict, counts, deltas: Object.fromEntries(wrong), reasons, tookMs };
 }

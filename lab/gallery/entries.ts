@@ -12,6 +12,8 @@ export interface Entry {
   points: Readonly<Partial<Record<Kind, readonly string[]>>>;
   /** Why it breaks. */
   why: string;
+  /** Wires that are away for a while, of what kills alone do not break. Defaults to none. */
+  outages?: readonly string[];
   /** The share of orders that have an effect while nothing goes wrong. Defaults to 1. */
   delivers?: number;
   expects: 'violated' | 'clean';
@@ -170,12 +172,15 @@ export const entries: readonly Entry[] = [
     'INSERT ... ON CONFLICT DO NOTHING, then work',
     'The statement succeeds whether it has inserted or not. Only the count of rows tells. The work is done for duplicates too.',
   ),
-  inbox(
-    'given-up',
-    ['recipe:marked'],
-    'three attempts, then drop the message',
-    'A database that is restarted is away for longer than three attempts. The message is not at fault. It is lost all the same.',
-  ),
+  {
+    ...inbox(
+      'given-up',
+      ['recipe:marked'],
+      'three attempts, then drop the message',
+      'A database that is restarted is away for longer than three attempts. The message is not at fault. It is lost all the same.',
+    ),
+    outages: ['payments-1:postgres', 'payments-2:postgres'],
+  },
   {
     ...inbox(
       'one-inbox-for-two',

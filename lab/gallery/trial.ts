@@ -37,7 +37,7 @@ export async function tryEntry(
   entry: Entry,
   { seed, out, signal, progress }: { seed: number; out: string; signal: AbortSignal; progress(text: string): void },
 ): Promise<Judged> {
-  const { name, room, expects, substitutes, points, delivers = 1 } = entry;
+  const { name, room, expects, substitutes, points, outages, delivers = 1 } = entry;
   const began = performance.now();
   mkdirSync(out, { recursive: true });
   const config = join(out, 'recon-config.json');
@@ -54,6 +54,7 @@ export async function tryEntry(
     uniqueCharge: false,
     minOrders: 0,
     aim: points,
+    ...(outages && { outages }),
   });
   let examined: Examined | undefined;
   const report = await besiege({

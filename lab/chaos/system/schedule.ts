@@ -37,6 +37,8 @@ export type ScheduleOptions = Pick<
   dupRate?: number;
   /** Programs that are struck more often, and where each of them can be. Defaults to none: all alike. */
   aim?: Readonly<Partial<Record<string, readonly string[]>>>;
+  /** Wires that are away for a while, one after the other, from the beginning. Defaults to none. */
+  outages?: readonly string[];
 };
 
 /** A card is a kind of fault, and for kills and freezes the kind of program it is for. */
@@ -72,13 +74,14 @@ const usualDupRate = 0.05;
 const maxHit = 6;
 
 /** Deck after deck, shuffled, at random moments: so each kind comes in the first deck, and none is rare. */
-export function drawSchedule({ aim = {}, ...options }: ScheduleOptions): Schedule {
+export function drawSchedule({ aim = {}, outages = [], ...options }: ScheduleOptions): Schedule {
   const random = randomFrom(options.seed);
   const places = { ...points, ...aim };
   const lastMs = options.seconds * 1_000 - quietTailMs;
   const decks = Math.max(1, Math.round(lastMs / meanGapMs / deck.length));
   const gapMs = lastMs / (decks * deck.length);
-  const busy = new Map<string, number>();
+  const away = outages.map(outage);
+  const busy = new Map(away.map(({ wire, atMs, forMs }) => [wire, atMs + forMs + restMs]));
   const cards = Array.from({ length: decks }, () => random.shuffled(deck)).flat();
   const faults = cards.map((card, n) => {
     const atMs = Math.round(gapMs * n + random.between(0, Math.floor(gapMs)));
@@ -96,7 +99,7 @@ export function drawSchedule({ aim = {}, ...options }: ScheduleOptions): Schedul
     ...options,
     dupRate: options.dupRate ?? usualDupRate,
     mustSee: ['edge replays', 'wire duplicates', 'inbox duplicates', 'status changes'],
-    faults: [...aimedKills(random, aim, options.seconds * 1_000), ...faults],
+    faults: [...aimedKills(random, aim, options.seconds * 1_000), ...away, ...faults],
   };
 }
 
@@ -114,6 +117,13 @@ function aimedKills(random: Random, aim: NonNullable<ScheduleOptions['aim']>, en
       return { kind: 'kill', atMs, role: `${kind}-${1 + (n % 2)}`, position, withinMs: endMs - atMs };
     }),
   );
+}
+
+/** So long that whoever tries again at once has nothing to show for it. */
+const outageMs = 2_000;
+
+function outage(wire: string, n: number): WireFault {
+  return { kind: 'cut', atMs: 2_000 + 2 * n * outageMs, wire, scope: 'all', forMs: outageMs };
 }
 
 interface Board {

@@ -1,5 +1,5 @@
 /** What people do by hand to a Kafka cluster, as far as the set-up and the tests need it. */
-import { Admin, ConfigResourceTypes } from '@platformatic/kafka';
+import { Admin, ConfigResourceTypes, ListOffsetTimestamps } from '@platformatic/kafka';
 
 export interface KafkaAdmin {
   /** How many brokers the cluster has; throws when none answers. */
@@ -20,6 +20,8 @@ export interface KafkaAdmin {
   deleteGroups(prefix: string): Promise<void>;
   /** Sets a group that has no members back to the beginning of a topic. */
   rewindGroup(group: string, topic: string, partitions: number): Promise<void>;
+  /** How many records of the topic stand behind what the group has told the brokers. */
+  unread(group: string, topic: string): Promise<number>;
   /** As retention does: what stands before this offset of the first partition is gone. */
   deleteBefore(topic: string, offset: bigint): Promise<void>;
   /** A quota for each client that produces; undefined lifts it. */
@@ -78,6 +80,22 @@ export function kafkaAdmin(bootstrap: string): KafkaAdmin {
     rewindGroup: async (group, topic, partitions) => {
       const partitionOffsets = Array.from({ length: partitions }, (_, partition) => ({ partition, offset: 0n }));
       await admin.alterConsumerGroupOffsets({ groupId: group, topics: [{ name: topic, partitionOffsets }] });
+    },
+    unread: async (group, topic) => {
+      const { topics } = await admin.metadata({ topics: [topic], forceUpdate: true });
+      const timestamp = ListOffsetTimestamps.LATEST;
+      const partitions = (topics.get(topic)?.partitions ?? []).map((_, partitionIndex) => ({
+        partitionIndex,
+        timestamp,
+      }));
+      const [ends] = await admin.listOffsets({ topics: [{ name: topic, partitions }] });
+      const [ofGroup] = await admin.listConsumerGroupOffsets({ groups: [group] });
+      const told = ofGroup?.topics.find(({ name }) => name === topic)?.partitions ?? [];
+      return (ends?.partitions ?? []).reduce((sum, { partitionIndex, offset }) => {
+        const next = told.find((each) => each.partitionIndex === partitionIndex)?.committedOffset ?? 0n;
+        // -1 where it has told nothing.
+        return sum + Number(offset - (next > 0n ? next : 0n));
+      }, 0);
     },
     deleteBefore: async (topic, offset) => {
       await admin.deleteRecords({ topics: [{ name: topic, partitions: [{ partition: 0, offset }] }] });

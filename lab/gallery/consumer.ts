@@ -155,16 +155,25 @@ async function sideBySide(
 ): Promise<void> {
   const highest = new Map<number, bigint>();
   const underWay = new Set<Promise<void>>();
+  // One order's events after each other: it is not this that shall break.
+  const lastOf = new Map<string, Promise<void>>();
   for await (const message of stream) {
+    const key = message.key.toString();
+    const before = lastOf.get(key);
     const work = (async () => {
+      await before;
       await handle(deliveryOf(message));
       if (message.offset <= (highest.get(message.partition) ?? -1n)) return;
       highest.set(message.partition, message.offset);
       await tell(message);
     })();
     underWay.add(work);
+    lastOf.set(key, work);
     work.then(
-      () => underWay.delete(work),
+      () => {
+        underWay.delete(work);
+        if (lastOf.get(key) === work) lastOf.delete(key);
+      },
       () => {},
     );
     if (underWay.size >= workers) await Promise.race(underWay);

@@ -1,14 +1,14 @@
 /** Beyond the verdict: whether the accused was at work when the run ended, and where it went wrong first. */
 import { readFileSync } from 'node:fs';
 import pg from 'pg';
-import { inWords } from '../chaos/system/fault.ts';
+import { inWords, type Fault } from '../chaos/system/fault.ts';
+import { classOf } from '../chaos/system/schedule.ts';
 import type { Evidence } from '../chaos/system/siege.ts';
 
 export interface Examined {
   /** Of the last orders, how many had an effect. Almost all, unless it stood still: then its losses say nothing. */
   lastOrders: { written: number; done: number };
   first: FirstWrong | undefined;
-  struck: Struck | undefined;
 }
 
 /** Of all that the judge names, what was asked for earliest. */
@@ -17,20 +17,18 @@ export interface FirstWrong {
   delta: string;
   /** So many orders had been written by then. */
   orders: number;
-}
-
-/** What most of the wrong things have in common: that it struck within a second after they were asked for. */
-export interface Struck {
-  /** Undefined: nothing did. Some recipes need no fault at all. */
-  fault: string | undefined;
-  /** Of all that the judge names and whose time is known. */
-  share: number;
+  /** The next one on the accused, its wires or a server; or that it came before any of them, so that none is needed. */
+  fault: string;
 }
 
 /** About a second of the load, behind the last fault. */
 const lastOrders = 200;
 
-export async function examine({ databases, ledger, verdict, strikes }: Evidence): Promise<Examined> {
+/** `kinds`: whose place the recipe has taken. */
+export async function examine(
+  { databases, ledger, verdict, strikes }: Evidence,
+  kinds: readonly string[],
+): Promise<Examined> {
   const orders = new pg.Client(databases.orders);
   const payments = new pg.Client(databases.payments);
   await Promise.all([orders.connect(), payments.connect()]);
@@ -50,31 +48,33 @@ export async function examine({ databases, ledger, verdict, strikes }: Evidence)
     const [first] = wronged.toSorted((a, b) => a.atMs - b.atMs);
     return {
       lastOrders: { written: written.length, done },
-      first: first && { delta: first.delta, orders: await countOrders(orders, first.atMs) },
-      struck: whatStruck(
-        wronged.map(({ atMs }) => atMs),
-        strikes.map(({ fault, atMs }) => ({ atMs, words: inWords(fault) })),
-      ),
+      first: first && {
+        delta: first.delta,
+        orders: await countOrders(orders, first.atMs),
+        fault: faultAfter(first.atMs, strikes, kinds),
+      },
     };
   } finally {
     await Promise.all([orders.end(), payments.end()]);
   }
 }
 
-const soonMs = 1_000;
+/** What is asked for has had its effect by then, unless something is in its way. */
+const soonMs = 500;
 
-export function whatStruck(
-  wronged: readonly number[],
-  strikes: readonly { atMs: number; words: string }[],
-): Struck | undefined {
-  const counts = new Map<string | undefined, number>();
-  for (const atMs of wronged) {
-    const soon = strikes.filter((strike) => strike.atMs >= atMs && strike.atMs < atMs + soonMs);
-    const next = soon.toSorted((a, b) => a.atMs - b.atMs)[0]?.words;
-    counts.set(next, (counts.get(next) ?? 0) + 1);
-  }
-  const [most] = [...counts].sort(([, a], [, b]) => b - a);
-  return most && { fault: most[0], share: most[1] / wronged.length };
+export function faultAfter(atMs: number, strikes: Evidence['strikes'], kinds: readonly string[]): string {
+  const onIt = strikes.filter(({ fault }) => canBreak(fault, kinds)).toSorted((a, b) => a.atMs - b.atMs);
+  const next = onIt.find((strike) => strike.atMs >= atMs);
+  if (!next) return 'none came after it';
+  return next === onIt[0] && next.atMs > atMs + soonMs ? 'none is needed' : inWords(next.fault);
+}
+
+const servers = ['postgres', 'broker'];
+
+function canBreak(fault: Fault, kinds: readonly string[]): boolean {
+  const [struck = ''] = classOf(fault).split(':');
+  // A guest takes lanes from payments.
+  return [...kinds, ...servers, ...(kinds.includes('payments') ? ['guest'] : [])].includes(struck);
 }
 
 const isOrder = "event_type = 'order.created'";

@@ -87,7 +87,7 @@ async function tryOne(entry: Entry, options: Parameters<typeof tryEntry>[1]): Pr
   } catch (error) {
     if (options.signal.aborted) throw error;
     const { name, room, expects } = entry;
-    const nothing = { deltas: {}, orders: 0, first: undefined, struck: undefined, faults: {}, tookS: 0 };
+    const nothing = { deltas: {}, orders: 0, first: undefined, faults: {}, tookS: 0 };
     return { name, room, expects, verdict: 'undecided', ok: false, ...nothing, reasons: [String(error)] };
   }
 }

@@ -35,11 +35,11 @@ export function pageOf(entries: readonly Entry[], { judged }: GalleryResult): st
         `- \`${command}\`, ${startedAt.slice(0, 10)}, commit ${commit.slice(0, 7)}${commit.endsWith('+') ? ' with changes' : ''}`,
     ),
     '',
-    '| recipe | verdict | what the judge found | of orders | first wrong | what struck it |',
+    '| recipe | verdict | what the judge found | of orders | first wrong | the fault that struck next |',
     '| --- | --- | --- | --- | --- | --- |',
     ...rows,
     '',
-    'First wrong: how many orders had been written when the first thing that went wrong was asked for. What struck it: what most of the wrong things have in common, that this fault struck within a second after they were asked for. Where that is nothing, the recipe needs no fault: two requests at once, or a message that comes again, will do.',
+    'First wrong: how many orders had been written when the first thing that went wrong was asked for. The fault that struck next: on the program in question, on its wires, or on a server; it is often, and not always, what broke it. Where something went wrong before any of them, none is needed: two requests at once, or a message that comes again, will do.',
     '',
     '## Why each breaks',
     '',
@@ -47,9 +47,8 @@ export function pageOf(entries: readonly Entry[], { judged }: GalleryResult): st
   ].join('\n');
 }
 
-function rowOf({ room, recipe }: Entry, { verdict, deltas, orders, name, first, struck }: Judged): string {
+function rowOf({ room, recipe }: Entry, { verdict, deltas, orders, name, first }: Judged): string {
   const found = Object.entries(deltas).map(([delta, count]) => `${count} ${delta}`);
-  const by = struck ? `${struck.fault ?? 'nothing'} (${Math.round(100 * struck.share)} %)` : '';
-  const begun = first ? `after ${first.orders} orders | ${by}` : '|';
+  const begun = first ? `after ${first.orders} orders | ${first.fault}` : '|';
   return `| ${room}: ${name}, ${recipe} | ${verdict} | ${found.join(', ') || 'nothing'} | ${orders} | ${begun} |`;
 }

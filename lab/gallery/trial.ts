@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { drawSchedule } from '../chaos/system/schedule.ts';
 import { besiege } from '../chaos/system/siege.ts';
 import type { Entry } from './entries.ts';
-import { examine, type Examined, type FirstWrong, type Struck } from './examine.ts';
+import { examine, type Examined, type FirstWrong } from './examine.ts';
 
 export interface Judged {
   name: string;
@@ -17,7 +17,6 @@ export interface Judged {
   deltas: Record<string, number>;
   orders: number;
   first: FirstWrong | undefined;
-  struck: Struck | undefined;
   /** What struck, and how often. */
   faults: Record<string, number>;
   tookS: number;
@@ -37,7 +36,7 @@ export async function tryEntry(
   entry: Entry,
   { seed, out, signal, progress }: { seed: number; out: string; signal: AbortSignal; progress(text: string): void },
 ): Promise<Judged> {
-  const { name, room, expects, substitutes, points, outages, delivers = 1 } = entry;
+  const { name, room, expects, shows, substitutes, points, outages, delivers = 1 } = entry;
   const began = performance.now();
   mkdirSync(out, { recursive: true });
   const config = join(out, 'recon-config.json');
@@ -65,7 +64,7 @@ export async function tryEntry(
       config,
       isExpectedToFail: expects === 'violated',
       examine: async (evidence) => {
-        examined = await examine(evidence);
+        examined = await examine(evidence, Object.keys(substitutes));
       },
     },
     patience,
@@ -77,8 +76,10 @@ export async function tryEntry(
   });
   rmSync(join(out, 'ledger.tsv'), { force: true });
   const counted = Object.entries(report.recon.deltas).filter(([, { count }]) => count > 0);
-  const { lastOrders, first, struck } = examined!;
+  const { lastOrders, first } = examined!;
   const stoodStill = hasStoodStill(lastOrders, delivers);
+  // Whatever else is wrong with it may be the frame's fault.
+  const hasShown = counted.some(([delta]) => delta === shows);
   const verdict = stoodStill ? 'undecided' : report.verdict;
   // A recipe has no counters of ours; and of each kind of fault there is one, which may miss.
   const unfinished = report.reasons.filter((reason) => isOurs || !reason.startsWith('vacuous'));
@@ -88,16 +89,16 @@ export async function tryEntry(
     expects,
     verdict,
     // Of what should be clean everything must have come to its end, too.
-    ok: verdict === expects && (expects === 'violated' || unfinished.length === 0),
+    ok: verdict === expects && (expects === 'violated' ? hasShown : unfinished.length === 0),
     deltas: Object.fromEntries(counted.map(([delta, { count }]) => [delta, count])),
     orders: report.recon.counts['orders'] ?? 0,
     first,
-    struck,
     faults: Object.fromEntries(
       Object.entries(report.faults).flatMap(([kind, { fired }]) => (fired > 0 ? [[kind, fired]] : [])),
     ),
     tookS: Math.round((performance.now() - began) / 1_000),
     reasons: [
+      ...(expects === 'violated' && !hasShown ? [`there is no ${shows}, which is what this recipe brings about`] : []),
       ...new Set([...report.recon.reasons, ...unfinished]),
       ...(stoodStill
         ? [`of the last ${lastOrders.written} orders ${lastOrders.done} had an effect: it stood still`]

@@ -6,14 +6,14 @@ import type { Order } from './changes.ts';
 import { createGrpcDoor } from './grpc-door.ts';
 import { createHttpDoor } from './http-door.ts';
 import { noLedger, type Ledger } from './ledger.ts';
-import type { Line, Reason } from './line.ts';
+import type { DoorKind, Line, Reason } from './line.ts';
 import { createMeter, type Meter } from './meter.ts';
 import { hotSetSize, targetsOf, type LoadOptions } from './options.ts';
 import type { Send } from './plan.ts';
 import { createPool, type Pool } from './pool.ts';
 import { createTraffic, type Traffic } from './traffic.ts';
 import { createUnsettled, type Unsettled } from './unsettled.ts';
-import { verdictOf, type Verdict } from './verdict.ts';
+import { isForGood, verdictOf, type Verdict } from './verdict.ts';
 import { watchRun, type Watch } from './watch.ts';
 
 export interface Engine {
@@ -172,10 +172,16 @@ function conclude(engine: Engine, line: Line, send: Send, reason: Reason): void 
   if (verdict === 'ok') {
     answers.check(send.keyNumber, door, answer.digest, () => ({ key: asked.key(), answer: answer.sample(1_000) }));
   }
-  unsettled.note(send, verdict, reason);
+  unsettled.note(send, knownAfter(door, verdict, reason, answer.status));
   if (send.kind === 'settle') settleAgain(engine, send, nowMs);
   else traffic.followUp(send, nowMs);
   engine.wake();
+}
+
+/** Of its key. */
+function knownAfter(door: DoorKind, verdict: Verdict, reason: Reason, status: number) {
+  if (verdict !== 'fail') return verdict === 'ok' ? 'definite' : 'unknown';
+  return reason === 'answered' && isForGood(door, status) ? 'definite' : 'nothing';
 }
 
 /** The outcome goes to the ledger, and the id of an order to those that will change it; nobody else asks for it. */
@@ -198,6 +204,7 @@ function keep(engine: Engine, line: Line, send: Send, reason: Reason, verdict: V
     hash: isAnswered ? digestText(answer.digest) : undefined,
     orderId,
     version: verdict !== 'ok' ? undefined : isCreate ? 1 : answer.version(),
+    status: verdict === 'ok' ? answer.orderStatus() : undefined,
     reason,
   });
 }

@@ -13,7 +13,7 @@ import { loadSync } from '@grpc/proto-loader';
 import { addBytes, closeDigest, resetDigest } from './digest.ts';
 import { createIdentity, uuidLength, writeUuid } from './identity.ts';
 import type { Answer, Asked, Door, Line, OnDone, Reason } from './line.ts';
-import { isUuid } from './named.ts';
+import { isUuid, isWord } from './named.ts';
 import { isCut, type Send } from './plan.ts';
 
 export interface GrpcOptions {
@@ -170,9 +170,15 @@ interface Reply extends Answer {
   ): void;
 }
 
+interface Named {
+  order_id?: string;
+  status?: string;
+  version?: number;
+}
+
 function createReply(): Reply {
   let text = '';
-  let read: () => { order_id?: string; version?: number } = () => ({});
+  let read: () => Named = () => ({});
   const reply: Reply = {
     status: 0,
     digest: { a: 0, b: 0 },
@@ -182,7 +188,7 @@ function createReply(): Reply {
       const { date: __, ...headers } = initial?.getMap() ?? {};
       const message = bytes?.toString('hex') ?? '';
       text = JSON.stringify([code, details, headers, trailers, message]);
-      read = () => (bytes ? (deserialize(bytes) as { order_id?: string; version?: number }) : {});
+      read = () => (bytes ? (deserialize(bytes) as Named) : {});
       reply.status = code;
       // A service that refuses says why in its trailers.
       reply.isOfServer = code === status.OK ? bytes !== undefined : Object.keys(trailers).length > 0;
@@ -196,6 +202,10 @@ function createReply(): Reply {
       return isUuid(id) ? id : undefined;
     },
     version: () => read().version,
+    orderStatus() {
+      const { status: word = '' } = read();
+      return isWord(word) ? word : undefined;
+    },
     sample: (maxBytes) => text.slice(0, maxBytes),
   };
   return reply;

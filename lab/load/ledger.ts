@@ -3,13 +3,13 @@
  * between them, which COPY can load; the first line, behind `# `, is JSON that says what they are.
  *
  *   i  invocation us door operation key attempt target order_id account_id amount_cents status    before it is sent
- *   o  invocation us verdict code hash order_id version reason                                     when it is over
+ *   o  invocation us verdict code hash order_id version status reason                              when it is over
  *
  * `us` counts from the start that the first line names, and `target` from 0 in its list of targets. A field that
  * has nothing to say is \N. An `i` has an account and an amount if it is a create, an order and a status if it is a
  * change. verdict.ts says what ok, fail and unknown mean; an invocation without an outcome is unknown too. `code` is
- * the status of HTTP or the code of gRPC, and `hash` of what a client can see of the answer; `order_id` and `version`
- * are what it named, and the version of a new order is 1.
+ * the status of HTTP or the code of gRPC, and `hash` of what a client can see of the answer; `order_id`, `version` and
+ * `status` are what it named, and the version of a new order is 1.
  *
  * `flush` comes before the requests go out, so that even after SIGKILL none was sent that the file does
  * not know: what write() has taken is in the page cache. It does not outlive a crash of the machine.
@@ -37,11 +37,12 @@ export interface Outcome {
   number: number;
   atMs: number;
   verdict: Verdict;
-  /** These four are undefined where there was no answer; the reason says why. */
+  /** These five are undefined where there was no answer; the reason says why. */
   code: number | undefined;
   hash: string | undefined;
   orderId: string | undefined;
   version: number | undefined;
+  status: string | undefined;
   reason: Reason;
 }
 
@@ -79,17 +80,17 @@ export function openLedger(path: string): Ledger {
   };
   return {
     begin: (facts) => {
-      size += buffer.write(`# ${JSON.stringify({ ledger: 2, ...facts })}\n`, size, 'latin1');
+      size += buffer.write(`# ${JSON.stringify({ ledger: 3, ...facts })}\n`, size, 'latin1');
     },
     invoke: ({ number, atMs, door, operation, key, attempt, target, orderId, accountId, amountCents, status }) =>
       line(
         `i\t${number}\t${us(atMs)}\t${door}\t${operation}\t${key}\t${attempt}\t${target}` +
           `\t${orderId ?? nothing}\t${accountId ?? nothing}\t${amountCents ?? nothing}\t${status ?? nothing}\n`,
       ),
-    outcome: ({ number, atMs, verdict, code, hash, orderId, version, reason }) =>
+    outcome: ({ number, atMs, verdict, code, hash, orderId, version, status, reason }) =>
       line(
         `o\t${number}\t${us(atMs)}\t${verdict}\t${code ?? nothing}\t${hash ?? nothing}` +
-          `\t${orderId ?? nothing}\t${version ?? nothing}\t${reason}\n`,
+          `\t${orderId ?? nothing}\t${version ?? nothing}\t${status ?? nothing}\t${reason}\n`,
       ),
     flush,
     close() {

@@ -29,6 +29,8 @@ export interface Answer {
   /** The order that the body names, if it names one. */
   orderId(): string | undefined;
   version(): number | undefined;
+  /** The state of the order, in one word. */
+  orderStatus(): string | undefined;
   /** Some of it, for people. */
   sample(maxBytes: number): string;
 }

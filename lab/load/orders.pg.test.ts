@@ -86,8 +86,9 @@ async function compare([run, lines]: [LoadRun, Line[]]): Promise<void> {
   const ok = lines.filter(({ verdict }) => verdict === 'ok');
   const changesOf = new Map<string, Map<string, string>>();
   const accounts = new Set<string>();
-  for (const { operation, key, asked, orderId, version } of ok) {
-    const [changed = '', account = '', amount] = asked;
+  for (const { operation, key, asked, orderId, version, status } of ok) {
+    const [changed = '', account = '', amount, to] = asked;
+    assert.equal(status, operation === 'create' ? 'created' : to);
     if (operation === 'create') {
       accounts.add(account);
       const made = ofAccount.get(account) ?? [];

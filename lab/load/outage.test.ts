@@ -108,6 +108,26 @@ test('what does not settle is asked again and again, and given up and counted wh
   });
 });
 
+test('a refusal of what was asked settles a key whose outcome is unknown; "not now" does not', async () => {
+  for (const [status, isDefinite] of [
+    [429, false],
+    [404, true],
+  ] as const) {
+    const asked = new Set<string>();
+    const refusing: Handler = (key, response, request) => {
+      if (asked.has(key)) response.writeHead(status).end();
+      else request.socket.destroy();
+      asked.add(key);
+    };
+    await withServers([refusing], async (urls) => {
+      const changed = { retryRate: 0, durationS: 0.1, settleS: 1 };
+      const { unsettled, counts } = await runLoad({ ...options, ...changed, urls });
+      assert.ok(asked.size > 0 && counts.fail > 0);
+      assert.equal(unsettled, isDefinite ? 0 : asked.size, `${status}`);
+    });
+  }
+});
+
 test('told to stop, it settles what it has begun', async () => {
   const abort = new AbortController();
   let isDeaf = false;

@@ -7,7 +7,7 @@
  */
 import { addByte, addBytes, closeDigest, resetDigest } from './digest.ts';
 import type { Answer } from './line.ts';
-import { orderIdIn, versionIn } from './named.ts';
+import { orderIdIn, statusIn, versionIn } from './named.ts';
 import {
   equalsText,
   headerKind,
@@ -90,6 +90,7 @@ export function createParser(maxBytes: number): ResponseParser {
     },
     orderId: () => orderIdIn(whole.bytes, state.bodyAt, state.at),
     version: () => versionIn(whole.bytes, state.bodyAt, state.at),
+    orderStatus: () => statusIn(whole.bytes, state.bodyAt, state.at),
     sample: (max) => whole.bytes.toString('latin1', 0, Math.min(max, whole.size)),
   };
   const keep = (piece: Buffer, size: number): void => {

@@ -143,6 +143,7 @@ export interface Line {
   hash: string;
   orderId: string;
   version: string;
+  status: string;
   reason: string;
 }
 
@@ -156,15 +157,15 @@ export function readLedger(path: string): { facts: Record<string, unknown>; line
     if (!/^\d+$/.test(us)) throw new Error(`no time in ${text}`);
     if (kind === 'i' && rest.length === 9) {
       const [door = '', operation = '', key = '', attempt, target = '', ...asked] = rest;
-      const none = { verdict: 'unknown', code: '', hash: '', orderId: '', version: '', reason: '' };
+      const none = { verdict: 'unknown', code: '', hash: '', orderId: '', version: '', status: '', reason: '' };
       const line: Line = { invocation, door, operation, key, attempt: Number(attempt), target, asked, ...none };
       open.set(invocation, line);
       lines.push(line);
     } else {
       const line = open.get(invocation);
-      if (kind !== 'o' || rest.length !== 6 || !line) throw new Error(`not expected: ${text}`);
-      const [verdict = '', code = '', hash = '', orderId = '', version = '', reason = ''] = rest;
-      Object.assign(line, { verdict, code, hash, orderId, version, reason });
+      if (kind !== 'o' || rest.length !== 7 || !line) throw new Error(`not expected: ${text}`);
+      const [verdict = '', code = '', hash = '', orderId = '', version = '', status = '', reason = ''] = rest;
+      Object.assign(line, { verdict, code, hash, orderId, version, status, reason });
       open.delete(invocation);
     }
   }

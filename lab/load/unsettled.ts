@@ -1,14 +1,12 @@
 /** Keys of which nobody knows whether they were carried out: an attempt has an unknown outcome, and none a definite one. */
 import type { Answers } from './answers.ts';
-import type { Reason } from './line.ts';
 import type { Send } from './plan.ts';
-import type { Verdict } from './verdict.ts';
 
 export interface Unsettled {
   size(): number;
   has(send: Send): boolean;
-  /** Takes notice of an outcome. */
-  note(send: Send, verdict: Verdict, reason: Reason): void;
+  /** Takes notice of an outcome; `nothing` says nothing of other attempts. */
+  note(send: Send, outcome: 'definite' | 'nothing' | 'unknown'): void;
   sends(): Iterable<Send>;
 }
 
@@ -21,13 +19,13 @@ export function createUnsettled(answers: Pick<Answers, 'has'>): Unsettled {
   return {
     size: () => open.size + beyond,
     has: ({ keyNumber }) => open.has(keyNumber),
-    note(send, verdict, reason) {
+    note(send, outcome) {
       const { keyNumber } = send;
-      if (verdict === 'unknown') {
+      if (outcome === 'unknown') {
         if (answers.has(keyNumber)) return;
         if (open.size < maxKept || open.has(keyNumber)) open.set(keyNumber, send);
         else beyond++;
-      } else if (open.size > 0 && reason === 'answered') open.delete(keyNumber);
+      } else if (open.size > 0 && outcome === 'definite') open.delete(keyNumber);
     },
     sends: () => open.values(),
   };

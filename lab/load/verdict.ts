@@ -20,6 +20,17 @@ function grpcVerdictOf(given: code): Verdict {
   return grpcRefusals.has(given) ? 'fail' : 'unknown';
 }
 
+/**
+ * Whether a refusal says something of what is asked, and would be the same at any time. Others say that this request was not
+ * looked at: no right, too early, too much at the moment. What was sent under its key before may be done all the same.
+ */
+export function isForGood(door: DoorKind, status: number): boolean {
+  return door === 'grpc' ? !grpcNotLookedAt.has(status) : !httpNotLookedAt.has(status);
+}
+
+const httpNotLookedAt: ReadonlySet<number> = new Set([401, 403, 408, 425, 429]);
+const grpcNotLookedAt: ReadonlySet<code> = new Set([code.PERMISSION_DENIED, code.UNAUTHENTICATED]);
+
 /** What a 4xx is over HTTP. A library may say any other by itself, when a connection breaks. */
 const grpcRefusals: ReadonlySet<code> = new Set([
   code.INVALID_ARGUMENT,

@@ -17,10 +17,12 @@ test('every problem is told at once', () => {
     outbox: 'DELETE',
     effects: { table: 't', columns: { x: 'y' } },
     idHeader: 1,
+    consumers: 'billing',
   });
   assert.deepEqual(config, {
     problems: [
       'idHeader is the name of a header',
+      'consumers is a list of names',
       'unknown set nope; there is intents, orders, outbox, parked, claims, inbox, held, charges, effects, states',
       'orders cannot be left out',
       'outbox: a text is a SELECT',

@@ -8,9 +8,11 @@ export interface Config {
   sets: Partial<Record<SetName, string | null>>;
   /** The header of a record that holds the message's id. Defaults to `ce_id`. */
   idHeader: string;
+  /** Who must have an effect of every message, where there are several: one that has none at all is not seen otherwise. */
+  consumers: readonly string[];
 }
 
-export const noConfig: Config = { sets: {}, idHeader: 'ce_id' };
+export const noConfig: Config = { sets: {}, idHeader: 'ce_id', consumers: [] };
 
 /** Without these there is nothing to compare. */
 const needed: readonly SetName[] = ['orders', 'outbox', 'effects'];
@@ -26,9 +28,10 @@ export async function readConfig(path: string): Promise<Config | { problems: str
 
 export function configOf(value: unknown): Config | { problems: string[] } {
   if (!isRecord(value)) return { problems: ['it is not a JSON object'] };
-  const { idHeader = noConfig.idHeader, ...given } = value;
+  const { idHeader = noConfig.idHeader, consumers = noConfig.consumers, ...given } = value;
   const problems: string[] = [];
   if (typeof idHeader !== 'string') problems.push('idHeader is the name of a header');
+  if (!isTexts(consumers)) problems.push('consumers is a list of names');
   const sets: Config['sets'] = {};
   for (const [name, spec] of Object.entries(given)) {
     if (!isSetName(name))
@@ -41,7 +44,8 @@ export function configOf(value: unknown): Config | { problems: string[] } {
       else sets[name] = select.text;
     }
   }
-  return problems.length > 0 ? { problems } : { sets, idHeader: idHeader as string };
+  if (problems.length > 0) return { problems };
+  return { sets, idHeader: idHeader as string, consumers: consumers as readonly string[] };
 }
 
 /**
@@ -79,6 +83,10 @@ function selectOf(name: SetName, spec: unknown): { text: string } | { problem: s
 
 function isSetName(name: string): name is SetName {
   return Object.hasOwn(columns, name) && name !== 'floor';
+}
+
+function isTexts(value: unknown): boolean {
+  return Array.isArray(value) && value.every((each) => typeof each === 'string');
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

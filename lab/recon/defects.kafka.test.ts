@@ -1,6 +1,7 @@
 /** A judge that has never convicted is worth nothing: each defect is planted alone, and exactly that must be found. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { noConfig } from './config.ts';
 import { court, found } from './judge-under-test.ts';
 import type { Delta } from './invariants.ts';
 import { addEvent, addOrder, soundRun, uuidv7, type Call, type Run } from './run-under-test.ts';
@@ -58,6 +59,14 @@ function ofAnother(effect: Run['effects'][number]): Run['effects'][number] {
   return { ...effect, consumer: 'billing' };
 }
 
+/** Of an event, in the outbox and on the topic. */
+function withPayload(run: Run, id: string, change: (value: string) => string): void {
+  const event = run.outbox.find(({ msg_id }) => msg_id === id)!;
+  const record = run.records.find(({ headers }) => headers['ce_id'] === id)!;
+  assert.notEqual(change(event.payload), event.payload);
+  event.payload = record.value = change(event.payload);
+}
+
 /** Whatever was answered to this version's key, it was this. */
 function answerAll(calls: readonly Call[], answer: Partial<Answer>): void {
   for (const call of calls) call.answer = { ...call.answer!, ...answer };
@@ -97,6 +106,30 @@ const defects: Record<string, (planted: Planting) => Expected> = {
   'an answer that does not say which version': ({ calls, key }) => {
     answerAll(calls(1, 2), { version: null });
     return { answeredDifferently: [`key:${key(1, 2)}`] };
+  },
+  'a change that is answered with no version, which over gRPC is 0': ({ calls, key }) => {
+    answerAll(calls(1, 2), { version: 0 });
+    return { answeredDifferently: [`key:${key(1, 2)}`] };
+  },
+  'an answer that does not say which state': ({ calls, key }) => {
+    answerAll(calls(1, 2), { status: null });
+    return { answeredDifferently: [`key:${key(1, 2)}`] };
+  },
+  'another state at the other door': ({ calls, key }) => {
+    calls(0, 1).find(({ door }) => door === 'grpc')!.answer!.status = 'paid';
+    return { answeredDifferently: [`key:${key(0, 1)}`] };
+  },
+  'an answer with another state than its event': ({ calls, id }) => {
+    answerAll(calls(1, 2), { status: 'shipped' });
+    return { wrongContent: [`event:${id(1)}/2`] };
+  },
+  'an event that does not say its state': ({ run, id, msg }) => {
+    withPayload(run, msg(0, 1), (value) => value.replace(/,"status":"\w+"/, ''));
+    return { wrongContent: [`event:${id(0)}/1`] };
+  },
+  'an event whose amount is no number': ({ run, id, msg }) => {
+    withPayload(run, msg(0, 1), (value) => value.replace(/("amount_cents":)\d+/, '$1"x"'));
+    return { wrongContent: [`event:${id(0)}/1`] };
   },
   'lost by one of two consumers': ({ run, id, msg }) => {
     run.effects.push(...run.effects.filter((effect) => effect.msg_id !== msg(1, 2)).map(ofAnother));
@@ -377,6 +410,12 @@ const defects: Record<string, (planted: Planting) => Expected> = {
     return { quarantined: [`dead:${msg(1, 2)}`] };
   },
 };
+
+test('convicted: lost by one of two consumers, all of it', async () => {
+  const run = soundRun({ orders: 1 });
+  const config = { ...noConfig, consumers: ['payments', 'billing'] };
+  assert.deepEqual(found(await judged([run], { config })), { lost: [`effect:billing/${run.orders[0]!.order_id}/1`] });
+});
 
 for (const [name, plant] of Object.entries(defects)) {
   test(`convicted: ${name}`, async () => {

@@ -2,6 +2,7 @@
  * What must be true, each as a SELECT of the ids for which it is not. `id` says what kind of row it is, and which.
  * An intent has at most one effect; one that was answered ok has one, at every hop; and there is nothing else.
  */
+import pg from 'pg';
 import type { Sets } from './sets.ts';
 
 export const deltas = [
@@ -28,6 +29,8 @@ export interface Circumstances {
   toldCutoffMs: number;
   /** The intents are of the load generator's ledgers, which sends one body under each key. */
   byLedger: boolean;
+  /** Who must have every message, besides those who have any. */
+  consumers: readonly string[];
   /** Records of the topic were deleted before they were read. */
   beginningIsGone: boolean;
   /** By the clock of the ledger's writer. */
@@ -45,7 +48,7 @@ export function invariants(circumstances: Circumstances): Record<Delta, readonly
     answeredDifferently: answeredDifferently(circumstances),
     refusedButDone,
     altered,
-    wrongContent: wrongContent(sets),
+    wrongContent: wrongContent(circumstances),
     unclaimed: sets.claims ? [unclaimed(circumstances)] : [],
     late: [heldAs("= 'late'")],
     parked: [heldAs("= 'parked'"), `SELECT concat('outbox:', msg_id) FROM recon_parked`],
@@ -59,8 +62,12 @@ export function invariants(circumstances: Circumstances): Record<Delta, readonly
  * get to the topic, the inbox, the effects, the charges. What somebody keeps aside is not lost: it is told as parked,
  * late or quarantined.
  */
-function lost({ sets, cutoffMs, toldCutoffMs, beginningIsGone }: Circumstances): string[] {
+function lost({ sets, cutoffMs, toldCutoffMs, beginningIsGone, consumers }: Circumstances): string[] {
   const told = `oks > 0 AND coalesce(told_ms, 0) <= ${toldCutoffMs}`;
+  const everybody = [
+    'SELECT consumer FROM recon_effects',
+    ...consumers.map((name) => `SELECT ${pg.escapeLiteral(name)}`),
+  ];
   // Of which nothing was read yet. As soon as there is a row of the consumer, all of it must be there: it is one snapshot.
   const young = `i.msg_id IS NULL AND e.msg_id IS NULL AND greatest(b.at_ms, f.at_ms) > ${cutoffMs}`;
   const hops = [
@@ -97,15 +104,15 @@ function lost({ sets, cutoffMs, toldCutoffMs, beginningIsGone }: Circumstances):
     // Where several consumers have effects, each must have had every message. They do not commit together.
     `SELECT concat('effect:', consumer, '/', order_id, '/', version) FROM (
        SELECT c.consumer, b.msg_id, b.order_id, b.version FROM recon_outbox b JOIN recon_first f USING (msg_id)
-         CROSS JOIN (SELECT DISTINCT consumer FROM recon_effects) AS c
-       WHERE (SELECT count(DISTINCT consumer) FROM recon_effects) > 1 AND greatest(b.at_ms, f.at_ms) <= ${cutoffMs}
+         CROSS JOIN (${everybody.join(' UNION ')}) AS c
+       WHERE (SELECT count(*) FROM (${everybody.join(' UNION ')}) AS all_of_them) > 1 AND greatest(b.at_ms, f.at_ms) <= ${cutoffMs}
          AND EXISTS (SELECT FROM recon_effects e WHERE e.msg_id = b.msg_id)) AS expected
      WHERE NOT EXISTS (SELECT FROM recon_effects e WHERE e.msg_id = expected.msg_id AND e.consumer = expected.consumer)`,
     ...(sets.states ? [statesThat('s.order_id IS NULL OR s.version < e.lowest', 'e.lowest')] : []),
     // Which change an intent has led to is known only where its answer has said so. Otherwise they are counted.
     `SELECT concat('status:', order_id, '/', status) FROM (
        SELECT order_id, status, count(*) AS answered FROM recon_keys
-       WHERE operation <> 'create' AND ${told} GROUP BY 1, 2 HAVING bool_or(coalesce(told_version, 0) < 1)) AS asked
+       WHERE operation <> 'create' AND ${told} GROUP BY 1, 2 HAVING bool_or(coalesce(told_version, 0) < 2)) AS asked
      WHERE answered > (SELECT count(DISTINCT version) FROM recon_outbox b
        WHERE b.order_id = asked.order_id AND b.status = asked.status AND b.version > 1)`,
   ];
@@ -207,9 +214,9 @@ export const contradicts = `verdict = 'fail' AND (code IN ('3', '5', '11')
 /** That its key belongs to another request (409, ALREADY_EXISTS, FAILED_PRECONDITION) is never true of a ledger's. */
 const isTakenForAnother = `verdict = 'fail' AND code IN ('409', '6', '9')`;
 
-/** Both doors of ours name the order that was made, and the version that a change has led to. */
+/** Both doors of ours name the order, its state, and the version that a change has led to, which is not its first. */
 const namesNothing = `coalesce(verdict, 'ok') = 'ok'
-  AND (told_order IS NULL OR (operation <> 'create' AND told_version IS NULL))`;
+  AND (told_order IS NULL OR told_status IS NULL OR (operation <> 'create' AND coalesce(told_version, 0) < 2))`;
 
 const answeredDifferently = ({ byLedger }: Circumstances): string[] => [
   ...(byLedger ? [`SELECT concat('key:', key) FROM recon_intents WHERE ${isTakenForAnother} OR ${namesNothing}`] : []),
@@ -238,7 +245,16 @@ const altered: readonly string[] = [
      OR (b.msg_id IS NOT NULL AND f.key IS DISTINCT FROM b.order_id)`,
 ];
 
-function wrongContent({ charges, states }: Sets): string[] {
+/** If events say their state, or the first of an order its amount, each of them does. */
+const unreadable = [
+  ['status', 'version >= 1'],
+  ['amount_cents', 'version = 1'],
+].map(
+  ([field, where]) => `SELECT concat('event:', order_id, '/', version) FROM recon_outbox
+     WHERE ${where} AND ${field} IS NULL AND EXISTS (SELECT FROM recon_outbox WHERE ${field} IS NOT NULL)`,
+);
+
+function wrongContent({ sets: { charges, states }, byLedger }: Circumstances): string[] {
   return [
     `SELECT concat('order:', o.order_id) FROM recon_own o JOIN recon_keys k USING (account_id)
      WHERE k.operation = 'create' AND (o.amount_cents <> k.amount_cents OR o.tenant <> k.tenant)`,
@@ -248,7 +264,8 @@ function wrongContent({ charges, states }: Sets): string[] {
      WHERE b.version = 1 AND b.amount_cents <> o.amount_cents`,
     `SELECT concat('event:', b.order_id, '/', b.version) FROM recon_outbox b JOIN recon_keys k
        ON k.told_order = b.order_id AND k.told_version = b.version
-     WHERE k.operation <> 'create' AND b.status <> k.status`,
+     WHERE b.status <> k.told_status OR (k.operation <> 'create' AND b.status <> k.status)`,
+    ...(byLedger ? unreadable : []),
     ...(states
       ? [
           `SELECT concat('state:', s.order_id, '/', s.version) FROM recon_states s JOIN recon_outbox b USING (order_id, version)

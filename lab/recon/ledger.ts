@@ -28,7 +28,7 @@ export async function openLedger(path: string): Promise<Ledger> {
     const { buffer, bytesRead } = await file.read(Buffer.alloc(headBytes), 0, headBytes, 0);
     const head = buffer.toString('utf8', 0, bytesRead);
     const { ledger, principal, startMs } = factsOf(head.slice(0, head.indexOf('\n')));
-    if (ledger !== 2) throw new Undecided(`${path} is not a ledger of version 2`);
+    if (ledger !== 3) throw new Undecided(`${path} is not a ledger of version 3`);
     if (typeof principal !== 'string' || typeof startMs !== 'number') {
       throw new Undecided(`${path} does not say in its first line whose it is, or when it began`);
     }

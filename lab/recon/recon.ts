@@ -122,6 +122,7 @@ async function judge(sessions: Sessions, options: ReconOptions, report: Report):
     sets,
     nowMs,
     byLedger: sets.intents === undefined,
+    consumers: options.config.consumers,
     cutoffMs: Math.min(dbNowMs - horizonMs, Number.MAX_SAFE_INTEGER),
     toldCutoffMs: Math.min(nowMs - horizonMs, Number.MAX_SAFE_INTEGER),
     beginningIsGone: cut.length > 0,
@@ -220,6 +221,10 @@ async function countAll(session: pg.Client): Promise<Record<string, number>> {
   const counted = {
     intents: 'SELECT count(*) FROM recon_intents',
     keys: 'SELECT count(*) FROM recon_keys',
+    /** With an ok at least. */
+    answered: 'SELECT count(*) FROM recon_keys WHERE oks > 0',
+    /** By an answer, each time: whether that is right depends on what was asked. */
+    refused: 'SELECT count(*) FROM recon_keys WHERE oks = 0 AND refusals > 0',
     unknown: 'SELECT count(*) FROM recon_keys WHERE oks = 0 AND unknowns > 0',
     // Beyond the first of each key: nothing more was to be done for them.
     replayedAnswers: 'SELECT coalesce(sum(oks - 1), 0) FROM recon_keys WHERE oks > 1',

@@ -23,6 +23,7 @@ export interface Call {
     hash: string | null;
     order_id: string | null;
     version: number | null;
+    status?: string | null;
     /** How long ago. Defaults to half a minute. */
     agoMs?: number;
   };
@@ -96,6 +97,7 @@ export function addOrder(run: Run, accountId: number, n: number, unanswered: boo
         hash: `${door}${accountId}${v}`,
         order_id: orderId,
         version: v,
+        status,
       };
       run.calls.push({
         ...call,
@@ -163,7 +165,7 @@ export function ledgerOf(calls: readonly Call[]): string {
   return ledgerHead + calls.map((call, n) => callLine(n, call) + answerLine(n, call)).join('');
 }
 
-export const ledgerHead = `# ${JSON.stringify({ ledger: 2, startMs, startedAt: new Date(startMs), seed: 1, principal: tenant })}\n`;
+export const ledgerHead = `# ${JSON.stringify({ ledger: 3, startMs, startedAt: new Date(startMs), seed: 1, principal: tenant })}\n`;
 
 export function callLine(
   n: number,
@@ -175,7 +177,8 @@ export function callLine(
 export function answerLine(n: number, { answer }: Call): string {
   if (!answer) return '';
   const us = (Date.now() - (answer.agoMs ?? 30_000) - startMs) * 1_000;
-  return lineOf(['o', n, us, answer.verdict, answer.code, answer.hash, answer.order_id, answer.version, null]);
+  const { verdict, code, hash, order_id, version, status = null } = answer;
+  return lineOf(['o', n, us, verdict, code, hash, order_id, version, status, null]);
 }
 
 function lineOf(fields: readonly (string | number | null)[]): string {

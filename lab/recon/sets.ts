@@ -21,6 +21,7 @@ export const columns = {
     hash: 'text',
     told_order: 'text',
     told_version: 'int',
+    told_status: 'text',
     told_ms: 'bigint',
   },
   orders: {

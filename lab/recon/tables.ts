@@ -31,6 +31,7 @@ const ledgerTables = {
     hash: 'text',
     order_id: 'text',
     version: 'int',
+    status: 'text',
     reason: 'text',
   },
 } as const;
@@ -80,7 +81,7 @@ export async function loadLedger(judge: pg.Client, ledger: Ledger, tenant: strin
   await judge.query(
     `INSERT INTO recon_intents
      SELECT $1, c.operation, c.key, c.door, c.account_id, c.amount_cents, c.order_id, c.status,
-       coalesce(a.verdict, 'unknown'), a.code, a.hash, a.order_id, a.version, $2::bigint + a.us / 1000
+       coalesce(a.verdict, 'unknown'), a.code, a.hash, a.order_id, a.version, a.status, $2::bigint + a.us / 1000
      FROM recon_calls c LEFT JOIN recon_answers a USING (ledger, invocation) WHERE ledger = ${n}`,
     [tenant, ledger.startMs],
   );
@@ -111,11 +112,13 @@ export async function prepare(judge: pg.Client, { byLedger }: { byLedger: boolea
        min(order_id) AS order_id, min(status) AS status, count(*)::int AS requests,
        count(*) FILTER (WHERE ok)::int AS oks,
        count(*) FILTER (WHERE NOT ok AND verdict <> 'fail')::int AS unknowns,
+       count(*) FILTER (WHERE verdict = 'fail' AND code IS NOT NULL)::int AS refusals,
        coalesce(bool_or(${contradicts}), false) AS is_refused,
        min(told_order) FILTER (WHERE ok) AS told_order, min(told_version) FILTER (WHERE ok) AS told_version,
-       min(told_ms) FILTER (WHERE ok) AS told_ms,
+       min(told_status) FILTER (WHERE ok) AS told_status, min(told_ms) FILTER (WHERE ok) AS told_ms,
        (min(told_order) FILTER (WHERE ok) <> max(told_order) FILTER (WHERE ok)
-         OR min(told_version) FILTER (WHERE ok) <> max(told_version) FILTER (WHERE ok)) AS two_answers,
+         OR min(told_version) FILTER (WHERE ok) <> max(told_version) FILTER (WHERE ok)
+         OR min(told_status) FILTER (WHERE ok) <> max(told_status) FILTER (WHERE ok)) AS two_answers,
        (min(account_id) <> max(account_id) OR min(amount_cents) <> max(amount_cents)
          OR min(order_id) <> max(order_id) OR min(status) <> max(status)) AS two_bodies
      FROM (SELECT *, coalesce(verdict, 'ok') = 'ok' AS ok FROM recon_intents) AS requests

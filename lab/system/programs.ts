@@ -2,6 +2,8 @@
 import { freePorts } from '@twiceproof/infra/ports';
 
 export const topic = 'order.events';
+/** Of payments at the brokers, as it is by default. */
+export const group = 'payments';
 export const kinds = ['orders', 'relay', 'payments'] as const;
 export type Kind = (typeof kinds)[number];
 

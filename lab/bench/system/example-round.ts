@@ -21,7 +21,7 @@ export function exampleRun(rate: number, changed: Partial<SystemRun> = {}): Syst
     drainedAfterS: 0.4,
     cores: { orders: 0.5, relay: 0.1, payments: 0.2, postgres: 0.4, brokers: 0.3, load: 0.2 },
     otherCores: 0.05,
-    stolenShare: 0.01,
+    stolenShare: 0.001,
     newLogSegments: 0,
     ...changed,
   };

@@ -6,10 +6,11 @@ import { rounded } from '../measure.ts';
 import { growthPerSecond, lags, type Lag, type Seen } from '../relay/lag.ts';
 import { madeSegments } from '../server.ts';
 import { bucketsOf, counterOf, percentileBetween, type Buckets } from '../relay/metrics.ts';
+import type { Disturbable } from '../undisturbed.ts';
 import { settleS } from './cases.ts';
 import type { Stage } from './stage.ts';
 
-export interface SystemRun {
+export interface SystemRun extends Disturbable {
   rate: number;
   /** Of a request, from its intended time. */
   p50Ms: number;
@@ -34,10 +35,10 @@ export interface SystemRun {
   /** Kept busy, by whom. */
   cores: Record<Who, number>;
   otherCores: number;
-  /** Of the time of all cores, what the host gave to others. */
-  stolenShare: number;
   /** Segments of the database's log that had to be made: a server that has lived for a while makes none. */
   newLogSegments: number;
+  /** Measured too, and not counted, because the host stole too much of the time. */
+  disturbed?: SystemRun[];
 }
 
 export type Who = 'orders' | 'relay' | 'payments' | 'postgres' | 'brokers' | 'load';

@@ -1,5 +1,7 @@
 /** The result of the system's bench for people. */
 import { barRows, disturbance, section, type Row } from '../report.ts';
+import { repetitions } from '../undisturbed.ts';
+import { promisedRate } from './cases.ts';
 import type { SystemRun } from './measure.ts';
 import type { SystemResult } from './result.ts';
 import { total, type SystemRound } from './system.ts';
@@ -20,6 +22,11 @@ export function systemReport(result: SystemResult): string {
     `${cores} cores of ${cpu}, Node ${node}, Postgres ${postgres}, Kafka ${kafka}, load average before ${loadAverage}`,
     ...disturbance(rounds.flatMap((round) => runsOf(round).map(({ otherCores }) => otherCores))),
     ...newLog(rounds.flatMap(runsOf)),
+    ...repetitions(
+      `requests at ${promisedRate} a second`,
+      rounds.map(({ promised }) => promised),
+      { name: 'p99', of: ({ p99Ms }) => p99Ms },
+    ),
   ].join('\n');
 }
 

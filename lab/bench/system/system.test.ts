@@ -72,6 +72,10 @@ test('the report has a line for each rate and each bar, and says what disturbed'
   assert.doesNotMatch(text, /NOTE/);
   assert.match(systemReport(example([exampleSystemRound({ otherCores: 0.9 })])), /NOTE: something else kept/);
   assert.match(systemReport(example([exampleSystemRound({ newLogSegments: 3 })])), /NOTE: .* 3 segments of its log/);
+  const disturbed = [exampleRun(5_000, { stolenShare: 0.02, attempt: 1, p99Ms: 77 })];
+  const again = systemReport(example([exampleSystemRound({ attempt: 2, disturbed })]));
+  assert.match(again, /NOTE: the host disturbed 1 windows of requests at 5000 a second/);
+  assert.match(again, /NOTE: p99 as it was measured the first time: 77 ms/);
 });
 
 test('the plot has the lag of each round over time, and the result can be read back', () => {

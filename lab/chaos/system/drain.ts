@@ -8,6 +8,8 @@ export interface Drained {
   /** Messages of the outbox, and how many of them had an effect or are held. */
   written: number;
   done: number;
+  /** Records that the consumer has not told the brokers that it is done with: a copy among them could still be done again. */
+  unread: number;
 }
 
 const lookEveryMs = 500;
@@ -18,12 +20,14 @@ export interface DrainOptions {
   stalledMs: number;
   /** Whether the consumer keeps messages aside. */
   isHeld: boolean;
+  /** Such as of a recipe that tells the brokers too seldom to be asked. Defaults to none. */
+  countUnread?: (() => Promise<number>) | undefined;
   signal: AbortSignal;
 }
 
 export async function untilDrained(
   urls: DatabaseUrls,
-  { timeoutMs, stalledMs, isHeld, signal }: DrainOptions,
+  { timeoutMs, stalledMs, isHeld, countUnread = async () => Promise.resolve(0), signal }: DrainOptions,
 ): Promise<Drained> {
   const deadline = performance.now() + timeoutMs;
   const orders = new pg.Client(urls.orders);
@@ -33,19 +37,22 @@ export async function untilDrained(
   let movedAt = performance.now();
   try {
     for (;;) {
-      const [written, done] = await Promise.all([
+      const [written, done, unread] = await Promise.all([
         count(orders, 'SELECT count(*) FROM twiceproof.outbox'),
         count(
           payments,
           `SELECT (SELECT count(DISTINCT msg_id) FROM effects) + ${isHeld ? '(SELECT count(*) FROM twiceproof.held)' : 0} AS count`,
         ),
+        // Of brokers that do not answer nobody knows; they are asked again.
+        countUnread().catch(() => Infinity),
       ]);
-      const isDrained = done >= written;
+      const isDrained = done >= written && unread === 0;
       const now = performance.now();
-      if (done !== before) movedAt = now;
-      before = done;
+      const left = written - done + unread;
+      if (left !== before) movedAt = now;
+      before = left;
       const isOver = signal.aborted || now > deadline || now - movedAt > stalledMs;
-      if (isDrained || isOver) return { isDrained, written, done };
+      if (isDrained || isOver) return { isDrained, written, done, unread };
       await delay(lookEveryMs);
     }
   } finally {

@@ -1,5 +1,5 @@
 /** After a violation: fewer faults that break it as well, so that a person has less to look at. */
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { withOnly } from './schedule.ts';
 import { shrink } from './shrink.ts';
@@ -25,5 +25,9 @@ export async function findFewer(options: SiegeOptions, maxRuns: number): Promise
     },
     maxRuns,
   );
+  if (!existsSync(file)) {
+    progress(`no fewer than ${schedule.faults.length} faults were seen to break it, in ${runs} runs`);
+    return;
+  }
   progress(`shrunk from ${schedule.faults.length} to ${items.length} faults: npm run chaos -- --replay ${file}`);
 }

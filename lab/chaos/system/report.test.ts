@@ -9,7 +9,14 @@ import { drawSchedule } from './schedule.ts';
 const schedule = drawSchedule({ seed: 1, seconds: 90, rate: 500, uniqueCharge: false, minOrders: 20_000 });
 const verdict: Verdict = {
   verdict: 'clean',
-  counts: { keys: 30_000, replayedAnswers: 5, orders: 25_000, outboxRows: 30_000, wireDuplicates: 12 },
+  counts: {
+    keys: 30_000,
+    answered: 29_990,
+    replayedAnswers: 5,
+    orders: 25_000,
+    outboxRows: 30_000,
+    wireDuplicates: 12,
+  },
   deltas: { lost: { count: 0, ids: [] } },
   reasons: [],
   tookMs: 1,
@@ -18,7 +25,7 @@ const good: Facts = {
   schedule,
   outcomes: schedule.faults.map(() => ({ result: 'fired' })),
   verdict,
-  drained: { isDrained: true, written: 30_000, done: 30_000 },
+  drained: { isDrained: true, written: 30_000, done: 30_000, unread: 0 },
   inboxDuplicates: 7,
   injected: 3,
   pooled: undefined,
@@ -37,7 +44,8 @@ const origin: Origin = {
 
 test('a clean verdict of a run in which everything happened is ok, and bounds what can be lost', () => {
   const report = reportOf(origin, good);
-  assert.deepEqual([report.ok, report.reasons, report.upperBound], [true, [], 3 / 30_000]);
+  assert.deepEqual([report.ok, report.reasons, report.upperBound], [true, [], 3 / 29_990]);
+  assert.equal(report.absorbed, 12);
   assert.match(textOf(report), /ok: clean, seed 1/);
 });
 
@@ -56,10 +64,16 @@ const isOf = (program: string) => (fault: Fault) => 'role' in fault && fault.rol
 const bad: [facts: Partial<Facts>, reason: RegExp][] = [
   [{ verdict: { ...verdict, verdict: 'violated' } }, /recon: violated/],
   [{ verdict: { ...verdict, verdict: 'undecided', reasons: ['no brokers'] } }, /no brokers/],
-  [{ drained: { isDrained: false, written: 9, done: 8 } }, /not drained in time: 8 of 9/],
+  [
+    { drained: { isDrained: false, written: 9, done: 8, unread: 0 } },
+    /not drained in time: 8 of 9 messages had an effect$/,
+  ],
+  [{ drained: { isDrained: false, written: 9, done: 9, unread: 2 } }, /not drained .*, and 2 records were not read$/],
   [{ load: { code: null, unsettled: undefined } }, /the load ended with null/],
   [{ load: { code: 0, unsettled: 3 } }, /3 keys got no answer/],
   [{ verdict: { ...verdict, counts: { ...verdict.counts, otherOrders: 1 } } }, /1 orders are of no account/],
+  [{ verdict: { ...verdict, counts: { ...verdict.counts, refused: 2 } } }, /^2 keys were refused/],
+  [{ verdict: { ...verdict, counts: { ...verdict.counts, unknown: 2 } } }, /^of 2 keys nobody knows/],
   [{ endedBadly: ['relay-1'] }, /relay-1 did not end well/],
   [
     { verdict: { ...verdict, counts: { ...verdict.counts, replayedAnswers: 0 } } },
@@ -98,7 +112,7 @@ const bad: [facts: Partial<Facts>, reason: RegExp][] = [
 for (const [facts, reason] of bad) {
   test(`not ok: ${reason.source}`, () => {
     const report = reportOf(origin, { ...good, ...facts });
-    assert.equal(report.ok, false);
+    assert.deepEqual([report.ok, report.upperBound], [false, undefined]);
     assert.match(report.reasons.join('\n'), reason);
     for (const each of report.reasons) assert.ok(textOf(report).includes(each), each);
   });

@@ -1,6 +1,7 @@
 /** What a run has shown, and whether it has shown anything at all. */
 import type { Environment } from '../../shared/origin.ts';
 import { isWireKind, type Fault, type Outcome } from './fault.ts';
+import type { Drained } from './drain.ts';
 import type { Verdict } from './judges.ts';
 import { classOf, type Path, type Schedule } from './schedule.ts';
 
@@ -18,7 +19,7 @@ export interface Facts {
   schedule: Schedule;
   outcomes: readonly Outcome[];
   verdict: Verdict;
-  drained: { isDrained: boolean; written: number; done: number };
+  drained: Drained;
   /** Of /metrics, over all processes: what was not done again has left nothing that a judge could read. */
   inboxDuplicates: number;
   injected: number;
@@ -52,9 +53,9 @@ export interface Report extends Origin {
   paths: Record<Path, number>;
   injectedDuplicates: number;
   pooledTransactions?: number | undefined;
-  /** Duplicates that reached payments and changed nothing, without those that it has delivered to itself. */
-  absorbed: number;
-  /** With 95 % confidence no more than this share of intents is lost or doubled, given that none was: 3/N. */
+  /** Records that stood on the topic once more than they should, which payments was done with and which changed nothing. */
+  absorbed: number | undefined;
+  /** With 95 % confidence no more than this share of the intents that were answered is lost or doubled, given that none was: 3/N. */
   upperBound: number | undefined;
   recoveryMs: { median: number; longest: number } | undefined;
   restarts: Record<string, number>;
@@ -73,16 +74,21 @@ export function reportOf(origin: Origin, facts: Facts): Report {
     'status changes': Math.max(0, (verdict.counts['outboxRows'] ?? 0) - (verdict.counts['orders'] ?? 0)),
   };
   const orders = verdict.counts['orders'] ?? 0;
-  const intents = verdict.counts['keys'] ?? 0;
+  const answered = verdict.counts['answered'] ?? 0;
+  // By the judge's word. The load asks for nothing that is not right, and again until there is an answer.
+  const refused = verdict.counts['refused'] ?? 0;
+  const unknown = verdict.counts['unknown'] ?? 0;
   // These databases have no other runs in them.
   const strangers = verdict.counts['otherOrders'] ?? 0;
   const reasons = [
     ...(verdict.verdict === 'clean' ? [] : [`recon: ${verdict.verdict}`, ...verdict.reasons]),
-    ...(drained.isDrained ? [] : [`not drained in time: ${drained.done} of ${drained.written} messages had an effect`]),
+    ...(drained.isDrained ? [] : [notDrained(drained)]),
     ...(facts.load.code === 0 ? [] : [`the load ended with ${String(facts.load.code)}`]),
     ...(facts.load.unsettled === 0
       ? []
       : [`${facts.load.unsettled ?? 'nobody knows how many'} keys got no answer after all was healed`]),
+    ...(refused > 0 ? [`${refused} keys were refused, though they ask for what is right`] : []),
+    ...(unknown > 0 ? [`of ${unknown} keys nobody knows what became of them`] : []),
     ...(strangers > 0 ? [`${strangers} orders are of no account that was asked for`] : []),
     ...endedBadly.map((role) => `${role} did not end well when it was told to`),
     ...vacuousBecause(schedule, faults, paths, orders, facts),
@@ -101,14 +107,20 @@ export function reportOf(origin: Origin, facts: Facts): Report {
     paths,
     injectedDuplicates: facts.injected,
     pooledTransactions: facts.pooled,
-    absorbed: paths['inbox duplicates'],
-    upperBound: verdict.verdict === 'clean' && intents > 0 ? 3 / intents : undefined,
+    absorbed: verdict.verdict === 'clean' && drained.isDrained ? paths['wire duplicates'] : undefined,
+    upperBound: reasons.length === 0 && answered > 0 ? 3 / answered : undefined,
     recoveryMs:
       recoveries.length > 0 ? { median: recoveries[recoveries.length >> 1]!, longest: recoveries.at(-1)! } : undefined,
     restarts: facts.restarts,
     phasesMs: facts.phasesMs,
     recon: verdict,
   };
+}
+
+function notDrained({ written, done, unread }: Drained): string {
+  const unreadOnes = Number.isFinite(unread) ? `${unread} records` : 'nobody knows how many records';
+  const left = unread > 0 ? `, and ${unreadOnes} were not read` : '';
+  return `not drained in time: ${done} of ${written} messages had an effect${left}`;
 }
 
 function countFaults(faults: readonly Fault[], outcomes: readonly Outcome[]): Report['faults'] {
@@ -174,7 +186,7 @@ function vacuousBecause(
 }
 
 export function textOf(report: Report): string {
-  const { recon, faults, paths, recoveryMs, restarts, upperBound, environment } = report;
+  const { recon, faults, paths, recoveryMs, restarts, absorbed, upperBound, environment } = report;
   const rows = (title: string, entries: [string, string | number][]): string[] => [
     '',
     title,
@@ -204,9 +216,14 @@ export function textOf(report: Report): string {
     ...(recoveryMs
       ? [`a successor could serve after ${recoveryMs.median} ms (median), ${recoveryMs.longest} ms (longest)`]
       : []),
+    ...(absorbed === undefined
+      ? []
+      : [`${absorbed} records stood on the topic once more than they should, and changed nothing`]),
     ...(upperBound === undefined
       ? []
-      : [`with 95 % confidence at most ${upperBound.toExponential(1)} of intents are lost or doubled (3/N)`]),
+      : [
+          `with 95 % confidence at most ${upperBound.toExponential(1)} of the intents that were answered are lost or doubled (3/N)`,
+        ]),
     ...report.reasons.map((reason) => `NOT OK  ${reason}`),
     `commit ${report.commit}, node ${environment.node}, Postgres ${environment.postgres}, Kafka ${environment.kafka}, ${environment.cores} cores (${environment.cpu})`,
     report.command,

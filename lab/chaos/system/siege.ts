@@ -2,12 +2,13 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { kafkaAdmin } from '@twiceproof/infra/kafka-admin';
 import { beginRun, type Run } from '@twiceproof/infra/run';
 import { currentCommit, environment } from '../../shared/origin.ts';
 import { within } from '../../supervisor/deadline.ts';
 import type { DatabaseUrls } from '../../system/databases.ts';
 import { createMeters, type Meters } from '../../system/meters.ts';
-import type { Substitutes } from '../../system/programs.ts';
+import { group, topic, type Substitutes } from '../../system/programs.ts';
 import { startSystem, type System } from '../../system/system.ts';
 import { untilDrained } from './drain.ts';
 import { dumpTables, keepLogs } from './evidence.ts';
@@ -106,14 +107,21 @@ async function goThrough(options: SiegeOptions, run: Run, made: AsyncDisposableS
   const ended = await phase('settle', async () =>
     within(patience.settleS * 1_000 + upWithinMs, load.child.ended, isLate),
   );
-  const drained = await phase('drain', async () =>
-    untilDrained(system.databases, {
-      timeoutMs: patience.drainMs,
-      stalledMs: patience.stalledMs,
-      isHeld: !accused?.substitutes.payments,
-      signal,
-    }),
-  );
+  const drained = await phase('drain', async () => {
+    const isOurs = !accused?.substitutes.payments;
+    const admin = kafkaAdmin(system.kafka.bootstrap);
+    try {
+      return await untilDrained(system.databases, {
+        timeoutMs: patience.drainMs,
+        stalledMs: patience.stalledMs,
+        isHeld: isOurs,
+        countUnread: isOurs ? async () => admin.unread(group, topic) : undefined,
+        signal,
+      });
+    } finally {
+      await admin.close();
+    }
+  });
   const [endedBadly, verdict] = await phase('read', async () => {
     await sampling.stop();
     await meters.sample();

@@ -58,7 +58,7 @@ test('each line says what was asked and answered, at both doors', async () => {
   const { run, facts, lines } = await load(book, { retryRate: 0.3, statusRate: 0.3, mix: { ...mix, cut: 0 } });
   const { counts, options } = run;
   const { ledger, seed, principal, targets, startMs, startedAt } = facts;
-  assert.deepEqual([ledger, seed, principal], [2, 42, 'tenant-1']);
+  assert.deepEqual([ledger, seed, principal], [3, 42, 'tenant-1']);
   assert.deepEqual(targets, [...options.urls, ...options.grpc.map((address) => `grpc://${address}`)]);
   assert.equal(new Date(startMs as number).toISOString(), startedAt);
   assert.deepEqual([counts.ok, counts.skipped, counts.errors], [counts.due, 0, 0]);

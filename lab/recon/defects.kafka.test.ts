@@ -215,7 +215,9 @@ const defects: Record<string, (planted: Planting) => Expected> = {
   },
   'an event of an order that is not there': ({ run }) => {
     addEvent(run, { order_id: uuidv7(), status: 'created', version: 1 }, 1);
-    return { phantom: [`outbox:${run.outbox.at(-1)!.msg_id}`], lost: [`charge:${run.outbox.at(-1)!.order_id}/1`] };
+    const { msg_id, order_id } = run.outbox.at(-1)!;
+    // It has no amount either.
+    return { phantom: [`outbox:${msg_id}`], lost: [`charge:${order_id}/1`], wrongContent: [`event:${order_id}/1`] };
   },
   'a change that nobody asked for': ({ run, id }) => {
     addEvent(run, { order_id: id(1), status: 'cancelled', version: 3 }, 1);

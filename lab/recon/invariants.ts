@@ -65,7 +65,7 @@ export function invariants(circumstances: Circumstances): Record<Delta, readonly
 function lost({ sets, cutoffMs, toldCutoffMs, beginningIsGone, consumers }: Circumstances): string[] {
   const told = `oks > 0 AND coalesce(told_ms, 0) <= ${toldCutoffMs}`;
   const everybody = [
-    'SELECT consumer FROM recon_effects',
+    'SELECT DISTINCT consumer FROM recon_effects',
     ...consumers.map((name) => `SELECT ${pg.escapeLiteral(name)}`),
   ];
   // Of which nothing was read yet. As soon as there is a row of the consumer, all of it must be there: it is one snapshot.

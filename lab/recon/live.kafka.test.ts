@@ -71,6 +71,8 @@ async function work(place: Place, ledger: string, signal: AbortSignal): Promise<
     for (const { call } of calls) call.answer!.agoMs = 0;
     await appendFile(ledger, calls.map(({ number, call }) => answerLine(number, call)).join(''));
   };
+  // Before anything is answered nothing can be said, and that is said.
+  await finish(await begin(false));
   const waiting: Order[] = [];
   for (let n = 0; n < parkedAtFirst; n += 1) waiting.push(await begin(true));
   const lane = async (): Promise<void> => {

@@ -19,7 +19,7 @@ test('a run in which all is as it should be is clean, and everything in it is co
   assert.deepEqual(counts, {
     intents: 35,
     keys: 25,
-    answered: 22,
+    answered: 21,
     refused: 0,
     unknown: 4,
     replayedAnswers: 10,
@@ -148,11 +148,11 @@ const undecided: Record<string, { ledger?: string; options?: object; reason: Reg
     reason: /^reading the ledger .*invalid input syntax/,
   },
   'an answer without its request': {
-    ledger: `${ledgerOf([])}o\t1\t1\tok\t201\th\t\\N\t1\t\\N\n`,
+    ledger: `${ledgerOf([])}o\t1\t1\tok\t201\th\t\\N\t1\t\\N\t\\N\n`,
     reason: /has outcomes without a request, or two lines for one$/,
   },
   'two outcomes of one request': {
-    ledger: `${ledgerOf(soundRun().calls)}o\t0\t1\tok\t201\th\t\\N\t1\t\\N\n`,
+    ledger: `${ledgerOf(soundRun().calls)}o\t0\t1\tok\t201\th\t\\N\t1\t\\N\t\\N\n`,
     reason: /has outcomes without a request, or two lines for one$/,
   },
   'two requests with one number': {

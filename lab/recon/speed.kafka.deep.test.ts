@@ -76,7 +76,8 @@ async function writeLedger(path: string): Promise<void> {
   const file = createWriteStream(path);
   file.write(ledgerHead);
   const lines = `SELECT unnest(ARRAY[concat_ws(E'\\t', 'i', i, i, 'http', operation, key, '0', '0', wanted, account, cents, status),
-      concat_ws(E'\\t', 'o', i, i + 5, 'ok', '201', 'h' || key, order_id, v, '\\N')])
+      concat_ws(E'\\t', 'o', i, i + 5, 'ok', '201', 'h' || key, order_id, v,
+        CASE v WHEN 1 THEN 'created' ELSE 'paid' END, '\\N')])
     FROM (SELECT *, row_number() OVER () AS i, 'key-' || n || '-' || v AS key,
       CASE v WHEN 1 THEN 'create' ELSE 'set-status' END AS operation, CASE v WHEN 1 THEN '\\N' ELSE order_id::text END AS wanted,
       CASE v WHEN 1 THEN account_id::text ELSE '\\N' END AS account, CASE v WHEN 1 THEN amount_cents::text ELSE '\\N' END AS cents,

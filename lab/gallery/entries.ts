@@ -12,7 +12,7 @@ export interface Entry {
   points: Readonly<Partial<Record<Kind, readonly string[]>>>;
   /** Why it breaks. */
   why: string;
-  /** Wires that are away for a while, of what kills alone do not break. Defaults to none. */
+  /** Wires that are away for a while, all at once: of what kills alone do not break. Defaults to none. */
   outages?: readonly string[];
   /** The share of orders that have an effect while nothing goes wrong. Defaults to 1. */
   delivers?: number;
@@ -106,13 +106,17 @@ export const entries: readonly Entry[] = [
     'mark rows as published, commit, then publish',
     'A death between the two leaves rows that are marked and were never sent. Nobody looks at them again. That is at most once, not at least once.',
   ),
-  relay(
-    'skip-locked',
-    'outOfOrder',
-    ['recipe:locked'],
-    'several relays with FOR UPDATE SKIP LOCKED on rows',
-    'SKIP LOCKED gives each relay the next free rows. Two rows of one key go to two relays. Which of them is published first is left to chance.',
-  ),
+  {
+    ...relay(
+      'skip-locked',
+      'outOfOrder',
+      ['recipe:locked'],
+      'several relays with FOR UPDATE SKIP LOCKED on rows',
+      'SKIP LOCKED gives each relay the next free rows. Two rows of one key go to two relays. Which of them is published first is left to chance.',
+    ),
+    // Two events of one order have to wait together.
+    outages: ['relay-1:postgres', 'relay-2:postgres'],
+  },
   relay(
     'not-acknowledged',
     'lost',

@@ -66,6 +66,10 @@ async function tryAll({ flags: given, words, output, signal }: Context<typeof fl
   for (const [n, entry] of chosen.entries()) {
     output.progress(`gallery: ${n + 1} of ${chosen.length}: ${entry.name} ...`);
     const one = await tryOne(entry, { seed, out: join(work, entry.name), signal, progress: () => {} });
+    if (!one) {
+      output.progress('gallery: stopped; what was judged is kept, and nothing is left running.');
+      return EXIT.failed;
+    }
     judged.push(one);
     keep(given.out ?? resultFolder, { ...one, run });
     const found = Object.entries(one.deltas).map(([delta, count]) => `${count} ${delta}`);
@@ -80,12 +84,12 @@ async function tryAll({ flags: given, words, output, signal }: Context<typeof fl
   return failed === 0 ? EXIT.ok : EXIT.failed;
 }
 
-/** One that could not be tried must not cost what the others have shown. */
-async function tryOne(entry: Entry, options: Parameters<typeof tryEntry>[1]): Promise<Judged> {
+/** One that could not be tried must not cost what the others have shown. Undefined: somebody has had enough. */
+async function tryOne(entry: Entry, options: Parameters<typeof tryEntry>[1]): Promise<Judged | undefined> {
   try {
     return await tryEntry(entry, options);
   } catch (error) {
-    if (options.signal.aborted) throw error;
+    if (options.signal.aborted) return undefined;
     const { name, room, expects } = entry;
     const nothing = { deltas: {}, orders: 0, first: undefined, faults: {}, tookS: 0 };
     return { name, room, expects, verdict: 'undecided', ok: false, ...nothing, reasons: [String(error)] };

@@ -37,7 +37,7 @@ export type ScheduleOptions = Pick<
   dupRate?: number;
   /** Programs that are struck more often, and where each of them can be. Defaults to none: all alike. */
   aim?: Readonly<Partial<Record<string, readonly string[]>>>;
-  /** Wires that are away for a while, one after the other, from the beginning. Defaults to none. */
+  /** Wires that are away for a while, all at once, soon after the beginning. Defaults to none. */
   outages?: readonly string[];
 };
 
@@ -80,7 +80,7 @@ export function drawSchedule({ aim = {}, outages = [], ...options }: ScheduleOpt
   const lastMs = options.seconds * 1_000 - quietTailMs;
   const decks = Math.max(1, Math.round(lastMs / meanGapMs / deck.length));
   const gapMs = lastMs / (decks * deck.length);
-  const away = outages.map(outage);
+  const away = outages.map((wire): WireFault => ({ ...outage, wire }));
   const busy = new Map(away.map(({ wire, atMs, forMs }) => [wire, atMs + forMs + restMs]));
   const cards = Array.from({ length: decks }, () => random.shuffled(deck)).flat();
   const faults = cards.map((card, n) => {
@@ -119,12 +119,8 @@ function aimedKills(random: Random, aim: NonNullable<ScheduleOptions['aim']>, en
   );
 }
 
-/** So long that whoever tries again at once has nothing to show for it. */
-const outageMs = 2_000;
-
-function outage(wire: string, n: number): WireFault {
-  return { kind: 'cut', atMs: 2_000 + 2 * n * outageMs, wire, scope: 'all', forMs: outageMs };
-}
+/** So long that whoever tries again at once has nothing to show for it, and that much gathers meanwhile. */
+const outage = { kind: 'cut', atMs: 2_000, scope: 'all', forMs: 3_000 } as const;
 
 interface Board {
   isFree(target: string): boolean;

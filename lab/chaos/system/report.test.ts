@@ -25,7 +25,7 @@ const good: Facts = {
   schedule,
   outcomes: schedule.faults.map(() => ({ result: 'fired' })),
   verdict,
-  drained: { isDrained: true, written: 30_000, done: 30_000, unread: 0 },
+  drained: { isDrained: true, written: 30_000, done: 30_000, unread: 0, open: 0 },
   inboxDuplicates: 7,
   injected: 3,
   pooled: undefined,
@@ -65,10 +65,17 @@ const bad: [facts: Partial<Facts>, reason: RegExp][] = [
   [{ verdict: { ...verdict, verdict: 'violated' } }, /recon: violated/],
   [{ verdict: { ...verdict, verdict: 'undecided', reasons: ['no brokers'] } }, /no brokers/],
   [
-    { drained: { isDrained: false, written: 9, done: 8, unread: 0 } },
+    { drained: { isDrained: false, written: 9, done: 8, unread: 0, open: 0 } },
     /not drained in time: 8 of 9 messages had an effect$/,
   ],
-  [{ drained: { isDrained: false, written: 9, done: 9, unread: 2 } }, /not drained .*, and 2 records were not read$/],
+  [
+    { drained: { isDrained: false, written: 9, done: 9, unread: 2, open: 0 } },
+    /not drained .*, and 2 records were not read$/,
+  ],
+  [
+    { drained: { isDrained: false, written: 9, done: 9, unread: 0, open: 1 } },
+    /not drained .*, and 1 transactions stood open$/,
+  ],
   [{ load: { code: null, unsettled: undefined } }, /the load ended with null/],
   [{ load: { code: 0, unsettled: 3 } }, /3 keys got no answer/],
   [{ verdict: { ...verdict, counts: { ...verdict.counts, otherOrders: 1 } } }, /1 orders are of no account/],

@@ -117,10 +117,11 @@ export function reportOf(origin: Origin, facts: Facts): Report {
   };
 }
 
-function notDrained({ written, done, unread }: Drained): string {
+function notDrained({ written, done, unread, open }: Drained): string {
   const unreadOnes = Number.isFinite(unread) ? `${unread} records` : 'nobody knows how many records';
   const left = unread > 0 ? `, and ${unreadOnes} were not read` : '';
-  return `not drained in time: ${done} of ${written} messages had an effect${left}`;
+  const stuck = open > 0 ? `, and ${open} transactions stood open` : '';
+  return `not drained in time: ${done} of ${written} messages had an effect${left}${stuck}`;
 }
 
 function countFaults(faults: readonly Fault[], outcomes: readonly Outcome[]): Report['faults'] {

@@ -123,7 +123,7 @@ function parseJson({
   body,
 }: ReadRequest): { value: unknown } | { problem: 'media-type-unsupported' | 'body-malformed'; detail: string } {
   if (!/^application\/json *(;|$)/i.test(headers['content-type'] ?? '')) {
-    return { problem: 'media-type-unsupported', detail: 'it is application/json' };
+    return { problem: 'media-type-unsupported', detail: 'it must be application/json' };
   }
   try {
     return { value: JSON.parse(body.toString()) as unknown };

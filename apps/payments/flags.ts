@@ -59,9 +59,11 @@ export const flags = {
     help: 'EXPERIMENT: which is written first in the transaction; the inbox is what the library does',
   },
   'dup-rate': {
-    type: 'string',
-    default: '0',
-    help: 'EXPERIMENT: the share of messages that are delivered again, 0 to 1; with two --workers also at the same time',
+    type: 'number',
+    default: 0,
+    min: 0,
+    max: 1,
+    help: 'EXPERIMENT: the share of messages that are delivered again; with two --workers also at the same time',
   },
   seed: { type: 'integer', default: 1, min: 0, max: 4_294_967_295, help: 'of --dup-rate' },
   'stalled-ms': {
@@ -92,7 +94,7 @@ export type PaymentsFlags = Flags<typeof flags>;
 const durations = ['dedup-ttl', 'replay-window', 'outbox-wait', 'partition-width'] as const;
 
 export function flagProblems(given: Partial<PaymentsFlags>): string[] {
-  const { topics, 'dup-rate': rate, 'unsafe-ttl': unsafe, 'hold-late': holds, 'dedup-ttl': ttl } = given;
+  const { topics, 'unsafe-ttl': unsafe, 'hold-late': holds, 'dedup-ttl': ttl } = given;
   const chargesFirst = given['effect-order'] === 'charge-first';
   return [
     ...durations.flatMap((name) => {
@@ -102,7 +104,6 @@ export function flagProblems(given: Partial<PaymentsFlags>): string[] {
     }),
     ...(topics !== undefined && namesIn(topics).length === 0 ? ['--topics names no topic'] : []),
     ...securityProblems(),
-    ...(rate !== undefined && !isShare(rate) ? [`--dup-rate is a number from 0 to 1, not '${rate}'`] : []),
     ...(holds && !unsafe ? ['--hold-late is for --unsafe-ttl; without that late messages are held anyway'] : []),
     ...(chargesFirst && !given['no-unique-charge']
       ? ['--effect-order=charge-first needs --no-unique-charge: the constraint would speak before the inbox is asked']
@@ -133,7 +134,7 @@ export function experimentsIn(given: PaymentsFlags): string[] {
     ...(given['effect-order'] === 'charge-first'
       ? ['--effect-order=charge-first: the charge is written before the inbox is asked; it holds nothing aside']
       : []),
-    ...(Number(given['dup-rate']) > 0
+    ...(given['dup-rate'] > 0
       ? [`--dup-rate=${given['dup-rate']} --seed=${given.seed}: messages are delivered again on purpose`]
       : []),
   ];
@@ -146,10 +147,6 @@ export function msOf(text: string): number | undefined {
   const [, count, unit] = /^(\d{1,9})(ms|s|m|h|d)$/.exec(text) ?? [];
   if (count === undefined) return undefined;
   return Number(count) * units[unit as keyof typeof units] || undefined;
-}
-
-function isShare(text: string): boolean {
-  return /^(0|1|0?\.\d+)$/.test(text);
 }
 
 export function namesIn(list: string): string[] {

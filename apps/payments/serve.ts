@@ -50,7 +50,7 @@ export async function serve({ given, pool, keeperPool, transport, signal, log }:
   await keepOnce(keeper, signal);
 
   const watched = watchUnderWay(transport);
-  const rate = Number(given['dup-rate']);
+  const rate = given['dup-rate'];
   const duplicates = { rate, seed: given.seed, onInjected: watch.injected };
   const consuming = {
     pool,

@@ -30,7 +30,13 @@ const flags = {
     choices: effectOrders,
     help: 'of --crash-point=effect: which payments writes first; the inbox is what the library does',
   },
-  'dup-rate': { type: 'string', default: '0.05', help: 'the share of messages that are delivered again, 0 to 1' },
+  'dup-rate': {
+    type: 'number',
+    default: 0.05,
+    min: 0,
+    max: 1,
+    help: 'the share of messages that are delivered again',
+  },
   'unique-charge': { type: 'boolean', help: 'with the constraint that would hide a broken inbox' },
   pooler: { type: 'boolean', help: 'with PgBouncer (Debian) in transaction mode before the databases' },
   'no-shrink': { type: 'boolean', help: 'do not look for fewer faults that break it as well' },
@@ -68,7 +74,6 @@ await main({
             '--effect-order=charge-first needs the table without its constraint, which would speak before the inbox does',
           ]
         : []),
-      ...(isShare(given['dup-rate'] ?? '0') ? [] : [`--dup-rate is a number from 0 to 1, not '${given['dup-rate']}'`]),
       ...(given.soak !== undefined && secondsOf(given.soak) === undefined
         ? [`--soak is a time such as 2h, 45m or 300s, not '${given.soak}'`]
         : []),
@@ -110,7 +115,7 @@ function scheduleOf(given: Given): Schedule {
   const base = {
     seed: given.seed ?? randomInt(2 ** 32),
     rate,
-    dupRate: Number(given['dup-rate']),
+    dupRate: given['dup-rate'],
     uniqueCharge,
     ...(given.pooler && { pooled: true }),
   };
@@ -132,10 +137,6 @@ function drawnBy(given: Partial<Given>): string[] {
   ];
 }
 
-function isShare(text: string): boolean {
-  return /^\d*\.?\d+$/.test(text) && Number(text) <= 1;
-}
-
 function secondsOf(text: string): number | undefined {
   const [, count, unit] = /^(\d{1,6})(s|m|h)$/.exec(text) ?? [];
   if (count === undefined) return undefined;
@@ -149,7 +150,8 @@ function readSchedule(file: string): Schedule {
     if (schedule.version !== 1) throw new Error(`version ${String(schedule.version)} is not known`);
     return schedule;
   } catch (cause) {
-    throw new Refusal(`${file} is no schedule: ${String(cause)}`, 'Name a schedule.json of a run.', EXIT.usage, {
+    const why = (cause as NodeJS.ErrnoException).code === 'ENOENT' ? 'there is no such file' : String(cause);
+    throw new Refusal(`--replay=${file} is no schedule: ${why}.`, 'Name a schedule.json of a run.', EXIT.usage, {
       cause,
     });
   }

@@ -39,7 +39,7 @@ export interface ConsumerRecipe {
 const flags = {
   'database-url': { type: 'string', env: 'DATABASE_URL', help: 'where charges are' },
   brokers: { type: 'string', env: 'KAFKA_BROKERS', help: 'where the topic is' },
-  'dup-rate': { type: 'string', default: '0', help: 'share of messages that are delivered again' },
+  'dup-rate': { type: 'number', default: 0, min: 0, max: 1, help: 'share of messages that are delivered again' },
   seed: { type: 'integer', default: 1, min: 0, max: 4_294_967_295, help: 'of those' },
   'no-unique-charge': { type: 'boolean', help: 'there is never such a constraint here' },
   workers: { type: 'integer', default: 1, min: 1, max: 64, help: 'not used' },
@@ -102,7 +102,7 @@ async function consume(
     stream.destroy();
   });
   output.ready({ pid: process.pid });
-  const again = createRedelivery(Number(given['dup-rate']), given.seed);
+  const again = createRedelivery(given['dup-rate'], given.seed);
   // Under load something comes all the time; who hears nothing has been forgotten.
   let heardAt = performance.now();
   setInterval(() => {

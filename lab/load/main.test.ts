@@ -78,13 +78,15 @@ test('says ready first and the result last, stops at SIGTERM, and leaves its fil
 
 test('a wrong call and a missing server have exit codes of their own', async () => {
   // Port 1 belongs to a service that nobody has run for decades.
-  const [wrong, nobody, nobodyAtAll] = await Promise.all([
-    program(['--retry-rate', '2', '--status-rate', '-1', '--hot', '', '--url', 'ftp://a', '--grpc', 'http://b']),
+  const [wrong, wrongTogether, nobody, nobodyAtAll] = await Promise.all([
+    program(['--retry-rate', '7', '--status-rate', '-1', '--hot', '']),
+    program(['--url', 'ftp://a', '--grpc', 'http://b', '--warmup', '60']),
     program(['--url', 'http://127.0.0.1:1']),
     program(['--grpc', '127.0.0.1:1']),
   ]);
-  assert.equal(wrong.code, 2);
-  assert.match(wrong.stderr, /url[^]*gRPC address[^]*retry-rate[^]*status-rate/);
+  assert.deepEqual([wrong.code, wrongTogether.code], [2, 2]);
+  assert.match(wrong.stderr, /--retry-rate .*, not '7'\n.*--status-rate .*\n.*--hot .*\n/);
+  assert.match(wrongTogether.stderr, /url[^]*gRPC address[^]*warmup/);
   assert.deepEqual([nobody.code, nobodyAtAll.code], [3, 3]);
   assert.match(nobody.stderr, /ECONNREFUSED/);
   assert.match(nobodyAtAll.stderr, /nobody serves gRPC at 127\.0\.0\.1:1/);

@@ -18,13 +18,21 @@ const flags = {
   rate: { type: 'integer', min: 1, max: 1_000_000, default: defaults.rate, help: 'requests/s, retries included' },
   duration: { type: 'integer', min: 1, max: 86_400, default: defaults.durationS, help: 'seconds' },
   warmup: { type: 'integer', min: 0, max: 86_399, default: 0, help: 'seconds whose latencies do not count' },
-  'retry-rate': { type: 'string', default: String(defaults.retryRate), help: 'share that is retried 1 to 3 times' },
+  'retry-rate': {
+    type: 'number',
+    default: defaults.retryRate,
+    min: 0,
+    max: 1,
+    help: 'share that is retried 1 to 3 times',
+  },
   'status-rate': {
-    type: 'string',
-    default: String(defaults.statusRate),
+    type: 'number',
+    default: defaults.statusRate,
+    min: 0,
+    max: 1,
     help: 'share that changes the status of an order of this run',
   },
-  hot: { type: 'string', default: String(defaults.hot), help: 'Zipf exponent of the retried keys' },
+  hot: { type: 'number', default: defaults.hot, min: 0, max: 10, help: 'Zipf exponent of the retried keys' },
   keys: { type: 'integer', min: 1, max: 4_294_967_295, default: defaults.keys, help: 'size of the key space' },
   'key-version': {
     type: 'choice',
@@ -120,9 +128,9 @@ function optionsFrom(given: Context<typeof flags>['flags']): LoadOptions {
     rate: given.rate,
     durationS: given.duration,
     warmupS: given.warmup,
-    retryRate: decimal(given['retry-rate']),
-    statusRate: decimal(given['status-rate']),
-    hot: decimal(given.hot),
+    retryRate: given['retry-rate'],
+    statusRate: given['status-rate'],
+    hot: given.hot,
     keys: given.keys,
     clients: given.clients,
     seed: given.seed ?? randomInt(2 ** 32),
@@ -142,11 +150,6 @@ function listOf(text: string | undefined, otherwise: readonly string[]): readonl
   return text?.split(',').map((one) => one.trim()) ?? otherwise;
 }
 
-/** NaN, which no check lets pass, for what Number() would guess at: '', '0x1', '1e3'. */
-function decimal(text: string): number {
-  return /^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN;
-}
-
 function openNewLedger(path: string): Ledger {
   try {
     return openLedger(path);
@@ -155,7 +158,8 @@ function openNewLedger(path: string): Ledger {
     const todo = exists
       ? 'It may be evidence: name another file, or remove it.'
       : 'Name a file in a directory of yours.';
-    throw new Refusal(`The ledger ${path} cannot be made: ${String(cause)}`, todo, EXIT.usage, { cause });
+    const why = exists ? 'there is one already' : String(cause);
+    throw new Refusal(`The ledger ${path} cannot be made: ${why}.`, todo, EXIT.usage, { cause });
   }
 }
 

@@ -67,5 +67,5 @@ export async function court(): Promise<Court> {
 
 /** Only what is not as it should be. */
 export function found({ deltas: all }: Report): Partial<Record<Delta, string[]>> {
-  return Object.fromEntries(deltas.flatMap((delta) => (all[delta].count > 0 ? [[delta, all[delta].ids]] : [])));
+  return Object.fromEntries(deltas.flatMap((delta) => (all[delta]?.count ? [[delta, all[delta].ids]] : [])));
 }

@@ -61,8 +61,14 @@ test('exit code 1 for what is wrong, and for what could not be decided; 2 for a 
     assert.equal(lines.length, run.records.length);
     assert.ok(wrong.stdout.includes(`charge:${run.orders[0]!.order_id}\n`), wrong.stdout);
   });
-  const nothing = await recon('--ledger=/nowhere', `--topics=${place.topic}`, '--json');
-  assert.deepEqual([nothing.code, reportIn(nothing).verdict], [1, 'undecided']);
+  await withLedger('not a ledger', async (path) => {
+    const nothing = await recon(`--ledger=${path}`, `--topics=${place.topic}`, '--json');
+    const { verdict, deltas } = reportIn(nothing);
+    assert.deepEqual([nothing.code, verdict, deltas], [1, 'undecided', {}]);
+  });
+  const missing = await recon('--ledger=/nowhere');
+  assert.equal(missing.code, 2);
+  assert.match(missing.stderr, /--ledger=\/nowhere: there is no such file/);
   assert.equal((await recon('--horizon-s=5')).code, 2);
 });
 

@@ -1,5 +1,5 @@
 /** `npm run recon`: intents against orders, messages, charges and effects. Exit code 0 only if every invariant holds. */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { accessSync, constants, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { EXIT, main, Refusal, type Context, type FlagSpecs } from '@twiceproof/program';
 import { createAdminServer, listenAdmin } from '@twiceproof/program/admin';
@@ -70,6 +70,7 @@ async function optionsFrom(given: Context<typeof flags>['flags'], signal: AbortS
   if ((ledgers.length === 0) === (config.sets.intents === undefined)) {
     throw new Refusal('Intents come either from --ledger or from the configuration.', 'Give one of them.', EXIT.usage);
   }
+  ledgers.forEach(requireReadable);
   const databaseUrl = given['database-url']!;
   const horizonS = given['horizon-s'];
   return {
@@ -85,6 +86,17 @@ async function optionsFrom(given: Context<typeof flags>['flags'], signal: AbortS
     horizonMs: horizonS === undefined ? undefined : horizonS * 1_000,
     signal: AbortSignal.any([signal, AbortSignal.timeout(given['timeout-s'] * 1_000)]),
   };
+}
+
+function requireReadable(path: string): void {
+  try {
+    accessSync(path, constants.R_OK);
+  } catch (cause) {
+    const why = (cause as NodeJS.ErrnoException).code === 'ENOENT' ? 'there is no such file' : 'it cannot be read';
+    throw new Refusal(`--ledger=${path}: ${why}.`, 'Name what `npm run load -- --ledger` has written.', EXIT.usage, {
+      cause,
+    });
+  }
 }
 
 async function configFrom(path: string): Promise<Config> {

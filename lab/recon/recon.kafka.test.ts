@@ -17,11 +17,12 @@ test('a run in which all is as it should be is clean, and everything in it is co
   const { notJudged, ...counts } = report.counts;
   assert.equal(notJudged, 0);
   assert.deepEqual(counts, {
-    intents: 35,
-    keys: 25,
+    requests: 35,
+    intents: 25,
     answered: 21,
-    refused: 0,
     unknown: 4,
+    refused: 0,
+    neverSent: 0,
     replayedAnswers: 10,
     orders: 12,
     otherOrders: 0,
@@ -53,6 +54,14 @@ test('an intent that was refused, and not done, is right; but whoever knows that
   const report = await judged([run]);
   assert.deepEqual([report.verdict, report.reasons, found(report)], ['clean', [], {}]);
   assert.deepEqual([report.counts['refused'], report.counts['unknown']], [1, 3]);
+});
+
+test('what was never sent, for want of a connection, is counted, and is neither refused nor unknown', async () => {
+  const run = soundRun();
+  run.calls.at(-1)!.answer = { verdict: 'fail', code: null, hash: null, order_id: null, version: null };
+  const report = await judged([run]);
+  const { intents, answered, unknown, refused, neverSent } = report.counts;
+  assert.deepEqual([report.verdict, intents, answered, unknown, refused, neverSent], ['clean', 25, 21, 3, 0, 1]);
 });
 
 for (const [name, change] of Object.entries(innocent)) {
@@ -99,7 +108,7 @@ test('two ledgers of one system are judged together', async () => {
 test('of more ids than are shown the number is right', async () => {
   const run = soundRun({ orders: 30 });
   run.charges.length = 0;
-  const { lost } = (await judged([run])).deltas;
+  const lost = (await judged([run])).deltas.lost!;
   assert.deepEqual([lost.count, lost.ids.length], [30, 20]);
 });
 
@@ -123,7 +132,7 @@ test('the horizon: what is younger is not lost yet, what is older is', async () 
   assert.equal(live.counts['notJudged'], 1);
   const drained = await judged([run]);
   const since = [`inbox:${young.order_id}/1`, `inbox:${published.order_id}/1`, 'order:told-just-now'];
-  assert.deepEqual(drained.deltas.lost.ids, [lostIs, ...since].toSorted());
+  assert.deepEqual(drained.deltas.lost!.ids, [lostIs, ...since].toSorted());
 });
 
 test('a topic whose beginning is deleted: nothing is found clean, and what was processed is not lost', async () => {

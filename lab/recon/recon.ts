@@ -68,7 +68,8 @@ export interface Found {
 export interface Report {
   verdict: 'clean' | 'violated' | 'undecided';
   counts: Record<string, number>;
-  deltas: Record<Delta, Found>;
+  /** Those that were compared: of the others nothing is known. */
+  deltas: Partial<Record<Delta, Found>>;
   /** Why it could not decide. */
   reasons: string[];
   tookMs: number;
@@ -79,7 +80,7 @@ const usualIds = 20;
 /** Never throws: what it cannot read, it cannot decide. */
 export async function reconcile(options: ReconOptions): Promise<Report> {
   const started = performance.now();
-  const report: Report = { verdict: 'undecided', counts: {}, deltas: noDeltas(), reasons: [], tookMs: 0 };
+  const report: Report = { verdict: 'undecided', counts: {}, deltas: {}, reasons: [], tookMs: 0 };
   let sessions: Sessions | undefined;
   try {
     sessions = await orUndecided('a database cannot be reached', async () => openSessions(options));
@@ -90,8 +91,7 @@ export async function reconcile(options: ReconOptions): Promise<Report> {
   } finally {
     await sessions?.close();
   }
-  const found = deltas.some((delta) => report.deltas[delta].count > 0);
-  report.verdict = found ? 'violated' : report.reasons.length > 0 ? 'undecided' : 'clean';
+  report.verdict = isAnythingWrong(report) ? 'violated' : report.reasons.length > 0 ? 'undecided' : 'clean';
   report.tookMs = Math.round(performance.now() - started);
   return report;
 }
@@ -135,7 +135,7 @@ async function judge(sessions: Sessions, options: ReconOptions, report: Report):
     );
   }
   const { messagesTo } = options;
-  if (messagesTo !== undefined && deltas.some((delta) => report.deltas[delta].count > 0)) {
+  if (messagesTo !== undefined && isAnythingWrong(report)) {
     const text = 'COPY (SELECT * FROM recon_messages ORDER BY topic, partition, position) TO STDOUT (HEADER)';
     await reading.step('writing the records down', async () =>
       pipeline(copyOut(session, text), createWriteStream(messagesTo)),
@@ -219,13 +219,15 @@ async function clockOf(client: pg.Client): Promise<number> {
 /** Of this run only; `otherOrders` are of other runs in the same tables, which are not judged. */
 async function countAll(session: pg.Client): Promise<Record<string, number>> {
   const counted = {
-    intents: 'SELECT count(*) FROM recon_intents',
-    keys: 'SELECT count(*) FROM recon_keys',
-    /** With an ok at least. */
+    requests: 'SELECT count(*) FROM recon_intents',
+    // By their keys. The next four are what became of them, and their sum.
+    intents: 'SELECT count(*) FROM recon_keys',
     answered: 'SELECT count(*) FROM recon_keys WHERE oks > 0',
-    /** By an answer, each time: whether that is right depends on what was asked. */
-    refused: 'SELECT count(*) FROM recon_keys WHERE oks = 0 AND refusals > 0',
     unknown: 'SELECT count(*) FROM recon_keys WHERE oks = 0 AND unknowns > 0',
+    // By an answer, at least once: whether that is right depends on what was asked.
+    refused: 'SELECT count(*) FROM recon_keys WHERE oks = 0 AND unknowns = 0 AND refusals > 0',
+    // There was no connection: nobody knows of them but the one who asked.
+    neverSent: 'SELECT count(*) FROM recon_keys WHERE oks = 0 AND unknowns = 0 AND refusals = 0',
     // Beyond the first of each key: nothing more was to be done for them.
     replayedAnswers: 'SELECT coalesce(sum(oks - 1), 0) FROM recon_keys WHERE oks > 1',
     orders: 'SELECT count(*) FROM recon_own',
@@ -264,6 +266,6 @@ async function violations(session: pg.Client, selects: readonly string[], idsSho
   return rows[0]!;
 }
 
-function noDeltas(): Record<Delta, Found> {
-  return Object.fromEntries(deltas.map((delta) => [delta, { count: 0, ids: [] }])) as unknown as Record<Delta, Found>;
+function isAnythingWrong({ deltas: compared }: Report): boolean {
+  return Object.values(compared).some(({ count }) => count > 0);
 }

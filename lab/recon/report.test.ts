@@ -24,3 +24,9 @@ test('a table: what was counted, each delta with its ids, why it could not decid
   ]);
   assert.deepEqual(lines.slice(-2), ['  could not decide: a partition is away', 'verdict: violated (1.2 s)']);
 });
+
+test('nothing is said of what was not compared', () => {
+  const reasons = ['a ledger cannot be read'];
+  const text = tableOf({ verdict: 'undecided', counts: {}, deltas: {}, reasons, tookMs: 100 });
+  assert.equal(text.trimStart(), 'could not decide: a ledger cannot be read\nverdict: undecided (0.1 s)');
+});

@@ -18,15 +18,14 @@ const meanings: Record<Delta, string> = {
 };
 
 export function tableOf({ verdict, counts, deltas: found, reasons, tookMs }: Report): string {
-  const names = [...Object.keys(counts), ...deltas];
-  const width = Math.max(...names.map((name) => name.length));
+  const compared = deltas.flatMap((delta) => (found[delta] ? [{ delta, ...found[delta] }] : []));
+  const width = Math.max(...[...Object.keys(counts), ...deltas].map((name) => name.length));
   const row = (name: string, count: number, text: string): string =>
     `  ${name.padEnd(width)}${count.toLocaleString('en').padStart(14)}  ${text}`.trimEnd();
   return [
     ...Object.entries(counts).map(([name, count]) => row(name, count, '')),
-    '',
-    ...deltas.flatMap((delta) => {
-      const { count, ids } = found[delta];
+    ...(compared.length > 0 ? [''] : []),
+    ...compared.flatMap(({ delta, count, ids }) => {
       const more =
         count > ids.length ? [`${' '.repeat(width + 18)}and ${(count - ids.length).toLocaleString('en')} more`] : [];
       return [

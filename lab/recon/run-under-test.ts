@@ -19,7 +19,8 @@ export interface Call {
   /** Undefined: the ledger ends before the answer. */
   answer?: {
     verdict: 'ok' | 'fail' | 'unknown';
-    code: number;
+    /** Null: there was no connection, so it was not sent. */
+    code: number | null;
     hash: string | null;
     order_id: string | null;
     version: number | null;

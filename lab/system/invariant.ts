@@ -77,7 +77,7 @@ function read(line: Record<string, unknown> | undefined, otherwise: string): Omi
   const { verdict, counts, deltas, reasons } = line as unknown as Verdict;
   return {
     verdict,
-    intents: counts['keys'] ?? 0,
+    intents: counts['intents'] ?? 0,
     orders: counts['orders'] ?? 0,
     others: counts['otherOrders'] ?? 0,
     charges: counts['charges'] ?? 0,

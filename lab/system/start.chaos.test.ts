@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, test, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { checkout } from '@twiceproof/infra/directories';
 import { isStillRunning, processInfo } from '@twiceproof/infra/processes';
 import { sweepDeadRuns } from '@twiceproof/infra/run';
 import type { Status } from './status.ts';
@@ -82,16 +84,19 @@ test('kill -9 of the owner leaves nothing', async (t) => {
   await nothingIsLeft(processes, ready);
 });
 
-/** As somebody does who tries the doors with curl; no load has this account. */
+/** As somebody does who tries the doors by the README, at both; no load has this account. */
 async function orderByHand({ http }: Ready): Promise<void> {
-  const headers = {
-    authorization: 'Bearer somebody',
-    'content-type': 'application/json',
-    'idempotency-key': 'by-hand',
-  };
-  const body = JSON.stringify({ account_id: 1, amount_cents: 100 });
-  const answer = await fetch(`${http[0]}/orders`, { method: 'POST', headers, body });
-  assert.equal(answer.status, 201, await answer.text());
+  const readme = readFileSync(join(checkout, 'README.md'), 'utf8');
+  const [, line] = /```sh\n(curl [^]*?)```/.exec(readme)!;
+  const answers = await Promise.all(
+    http.map(async (door) => {
+      const { stdout } = await promisify(execFile)('sh', ['-c', line!], { env: { ...process.env, DOOR: door } });
+      assert.match(stdout, /^HTTP\/1\.1 201 /);
+      return JSON.parse(stdout.split('\r\n\r\n')[1]!) as unknown;
+    }),
+  );
+  assert.equal(answers.length, 2);
+  assert.deepEqual(answers[0], answers[1]);
 }
 
 async function nothingIsLeft(processes: Status['processes'], { directory }: Ready): Promise<void> {

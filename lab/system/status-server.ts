@@ -1,5 +1,4 @@
 /** The status for machines, beside the /metrics of every program. */
-import { createServer } from 'node:http';
 import { createAdminServer, listenAdmin } from '@twiceproof/program/admin';
 import { createMetrics } from '@twiceproof/program/metrics';
 import type { Invariant } from './invariant.ts';
@@ -22,14 +21,7 @@ export async function serveStatus(status: StatusSource, port: number): Promise<{
     const away = status.latest().processes.filter(({ state }) => state !== 'running');
     if (away.length > 0) throw new Error(`these are away: ${away.map(({ name }) => name).join(', ')}`);
   };
-  const admin = createAdminServer({ metrics, ready });
-  const server = createServer((request, response) => {
-    if (request.method !== 'GET' || request.url !== '/status') {
-      admin.emit('request', request, response);
-      return;
-    }
-    response.writeHead(200, { 'content-type': 'application/json' }).end(`${JSON.stringify(status.latest())}\n`);
-  });
+  const server = createAdminServer({ metrics, ready, objects: { '/status': () => status.latest() } });
   return {
     address: await listenAdmin(server, port),
     close: () => {

@@ -4,7 +4,7 @@ import type { Status } from './status.ts';
 import { createScreen, picture, plainLine } from './terminal.ts';
 
 const status: Status = {
-  at: '2026-01-01T00:00:00.000Z',
+  at: '2026-01-01T10:11:21.000Z',
   upS: 12,
   processes: [
     { name: 'postgres', kind: 'postgres', pid: 11, state: 'running', restarts: 0 },
@@ -36,7 +36,10 @@ test('both forms say who is away, what passes, and what the judge has found', ()
     assert.match(text, /not yet judged/);
   }
   for (const text of [picture({ ...status, invariant }), plainLine({ ...status, invariant })]) {
-    assert.match(text, /violated: 9 intents, 8 orders, 10 charges, 2 doubled, 1 lost \(two charges\), at 10:11:12/);
+    assert.match(
+      text,
+      /violated: 9 intents, 8 orders, 10 charges, 2 doubled, 1 lost \(two charges\), read 9 s ago, at 10:11:12/,
+    );
   }
 });
 

@@ -15,7 +15,7 @@ export function createScreen(write: (text: string) => void, columns: () => numbe
 }
 
 export function picture(status: Status): string {
-  const { processes, rates, lag, held, p99Ms, invariant } = status;
+  const { processes, rates, lag, held, p99Ms } = status;
   const row = (name: string, value: string): string => `  ${name.padEnd(12)}${value}`;
   return [
     '',
@@ -39,13 +39,14 @@ export function picture(status: Status): string {
       'lag',
       `${lag.messages ?? '?'} messages unpublished, the oldest for ${lag.oldestS ?? '?'} s; ${held ?? '?'} held`,
     ),
-    row('invariant', invariantLine(invariant)),
+    row('invariant', invariantLine(status)),
     '',
     '  kill -9 any of these, from another terminal, and see. Ctrl-C stops.',
   ].join('\n');
 }
 
-export function plainLine({ upS, processes, rates, lag, p99Ms, invariant }: Status): string {
+export function plainLine(status: Status): string {
+  const { upS, processes, rates, lag, p99Ms } = status;
   const restarts = processes.reduce((sum, each) => sum + each.restarts, 0);
   const away = processes.filter(({ state }) => state !== 'running').map(({ name }) => name);
   return [
@@ -55,17 +56,19 @@ export function plainLine({ upS, processes, rates, lag, p99Ms, invariant }: Stat
     `lag ${lag.messages ?? '?'}`,
     `p99 ${ms(p99Ms.request)} / ${ms(p99Ms.appendToBroker)} / ${ms(p99Ms.commitToEffect)}`,
     `${restarts} restarts${away.length > 0 ? `, away: ${away.join(' ')}` : ''}`,
-    invariantLine(invariant),
+    invariantLine(status),
   ].join('; ');
 }
 
-function invariantLine(invariant: Status['invariant']): string {
+/** It says of which moment: what was killed after that is not in it yet. */
+function invariantLine({ at, invariant }: Status): string {
   if (!invariant) return 'not yet judged';
   const { verdict, intents, orders, others, charges, doubled, lost, reasons, checkedAt } = invariant;
   const ofOthers = others > 0 ? ` (and ${others} of others)` : '';
   const counts = `${intents} intents, ${orders} orders${ofOthers}, ${charges} charges, ${doubled} doubled, ${lost} lost`;
   const why = verdict === 'clean' ? '' : ` (${reasons.join('; ').slice(0, 200)})`;
-  return `${verdict}: ${counts}${why}, at ${checkedAt.slice(11, 19)}`;
+  const agoS = Math.max(0, Math.round((Date.parse(at) - Date.parse(checkedAt)) / 1_000));
+  return `${verdict}: ${counts}${why}, read ${agoS} s ago, at ${checkedAt.slice(11, 19)}`;
 }
 
 function ms(value: number | undefined): string {

@@ -10,8 +10,9 @@ const schedule = drawSchedule({ seed: 1, seconds: 90, rate: 500, uniqueCharge: f
 const verdict: Verdict = {
   verdict: 'clean',
   counts: {
-    keys: 30_000,
+    intents: 30_000,
     answered: 29_990,
+    neverSent: 10,
     replayedAnswers: 5,
     orders: 25_000,
     outboxRows: 30_000,
@@ -81,6 +82,7 @@ const bad: [facts: Partial<Facts>, reason: RegExp][] = [
   [{ verdict: { ...verdict, counts: { ...verdict.counts, otherOrders: 1 } } }, /1 orders are of no account/],
   [{ verdict: { ...verdict, counts: { ...verdict.counts, refused: 2 } } }, /^2 keys were refused/],
   [{ verdict: { ...verdict, counts: { ...verdict.counts, unknown: 2 } } }, /^of 2 keys nobody knows/],
+  [{ verdict: { ...verdict, counts: { ...verdict.counts, neverSent: 1_501 } } }, /1501 keys were never sent/],
   [{ endedBadly: ['relay-1'] }, /relay-1 did not end well/],
   [
     { verdict: { ...verdict, counts: { ...verdict.counts, replayedAnswers: 0 } } },

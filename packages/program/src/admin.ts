@@ -8,10 +8,12 @@ export interface AdminOptions {
   metrics: Metrics;
   /** Rejects with the reason why not. */
   ready(): Promise<void>;
+  /** Answered as JSON, by their paths. */
+  objects?: Record<string, () => object>;
 }
 
 /** For the one who runs it and not for clients: on a port of its own, and on loopback. */
-export function createAdminServer({ metrics, ready }: AdminOptions): Server {
+export function createAdminServer({ metrics, ready, objects = {} }: AdminOptions): Server {
   const answers: Record<string, () => Promise<[status: number, text: string]>> = {
     '/metrics': async () => [200, metrics.text()],
     '/livez': async () => [200, 'alive\n'],
@@ -24,11 +26,17 @@ export function createAdminServer({ metrics, ready }: AdminOptions): Server {
       }
     },
   };
+  for (const [path, object] of Object.entries(objects)) {
+    answers[path] = async () => [200, `${JSON.stringify(object())}\n`];
+  }
   return createServer((request, response) => {
     const answer = request.method === 'GET' ? answers[request.url ?? ''] : undefined;
-    const given = answer ? answer() : Promise.resolve([404, 'not found\n'] as [number, string]);
+    const given = answer ? answer() : Promise.resolve([404, `${Object.keys(answers).join('\n')}\n`] as const);
     given
-      .then(([status, text]) => response.writeHead(status, { 'content-type': contentType }).end(text))
+      .then(([status, text]) => {
+        const type = objects[request.url ?? ''] ? 'application/json' : contentType;
+        response.writeHead(status, { 'content-type': type }).end(text);
+      })
       .catch(() => response.destroy());
   });
 }

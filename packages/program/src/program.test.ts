@@ -14,6 +14,7 @@ const flags = {
   'dry-run': { type: 'boolean', help: 'only say what would happen' },
   'database-url': { type: 'string', env: 'DATABASE_URL', help: 'where the data is' },
 } as const;
+const shares = { share: { type: 'number', default: 0.5, min: 0, max: 1, help: 'of all' } } as const;
 const program: Program<typeof flags> = { name: 'demo', summary: 'A demo.', flags, run: async () => 0 };
 const withCommands: Program<typeof flags> = { ...program, commands: { up: 'start', down: 'stop' } };
 
@@ -47,6 +48,19 @@ test('every problem is reported at once, and names the flag or the variable it c
     "unexpected 'word'",
     'unknown flag --nope',
   ]);
+});
+
+test('a number has its limits, and is written as people write it', () => {
+  const sharing: Program<typeof shares> = { name: 'demo', summary: 'A demo.', flags: shares, run: async () => 0 };
+  const flagsOf = (...args: string[]) => {
+    const parsed = parse(sharing, args, {});
+    return parsed.kind === 'run' ? parsed.flags.share : parsed.kind === 'wrong' && parsed.problems;
+  };
+  assert.deepEqual([flagsOf(), flagsOf('--share=.25'), flagsOf('--share=1')], [0.5, 0.25, 1]);
+  for (const wrong of ['7', '1.0001', '-0.1', '1e-3', '0x1', 'half', '', '.']) {
+    assert.deepEqual(flagsOf(`--share=${wrong}`), [`--share is a number from 0 to 1, not '${wrong}'`]);
+  }
+  assert.match(helpText(sharing), /--share N +of all \(default 0\.5\)/);
 });
 
 test('what is wrong between flags is reported with the rest, and a flag that is wrong by itself is left out of it', () => {

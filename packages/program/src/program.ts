@@ -23,13 +23,13 @@ interface FlagBase {
 export type FlagSpec =
   | (FlagBase & { type: 'string'; default?: string })
   | (FlagBase & { type: 'boolean' })
-  | (FlagBase & { type: 'integer'; default?: number; min: number; max: number })
+  | (FlagBase & { type: 'integer' | 'number'; default?: number; min: number; max: number })
   | (FlagBase & { type: 'choice'; choices: readonly string[]; default?: string });
 export type FlagSpecs = Readonly<Record<string, FlagSpec>>;
 
 type ValueOf<S extends FlagSpec> = S extends { type: 'boolean' }
   ? boolean
-  : S extends { type: 'integer' }
+  : S extends { type: 'integer' | 'number' }
     ? number | (S extends { default: number } ? never : undefined)
     : S extends { choices: readonly (infer C)[] }
       ? C | (S extends { default: string } ? never : undefined)
@@ -175,6 +175,13 @@ function readValue(spec: FlagSpec, raw: string | true | undefined): { value: unk
       const fits = /^-?\d+$/.test(String(raw)) && value >= spec.min && value <= spec.max;
       return fits ? { value } : { problem: `is a whole number from ${spec.min} to ${spec.max}` };
     }
+    case 'number': {
+      if (raw === undefined) return { value: spec.default };
+      const value = Number(raw);
+      // Number() would also take '', '0x1' and '1e3'.
+      const fits = /^-?\d*\.?\d+$/.test(String(raw)) && value >= spec.min && value <= spec.max;
+      return fits ? { value } : { problem: `is a number from ${spec.min} to ${spec.max}` };
+    }
     case 'choice': {
       if (raw === undefined) return { value: spec.default };
       return spec.choices.includes(String(raw)) ? { value: raw } : { problem: `is one of ${spec.choices.join(', ')}` };
@@ -186,8 +193,11 @@ function readValue(spec: FlagSpec, raw: string | true | undefined): { value: unk
 
 export function helpText<S extends FlagSpecs>(program: Program<S>): string {
   const specs = Object.entries<FlagSpec>({ ...program.flags, ...common });
-  const left = ([name, spec]: [string, FlagSpec]): string =>
-    `--${name}${spec.type === 'boolean' ? '' : spec.type === 'choice' ? ` ${spec.choices.join('|')}` : spec.type === 'integer' ? ' N' : ' TEXT'}`;
+  const left = ([name, spec]: [string, FlagSpec]): string => {
+    if (spec.type === 'boolean') return `--${name}`;
+    if (spec.type === 'choice') return `--${name} ${spec.choices.join('|')}`;
+    return `--${name} ${spec.type === 'string' ? 'TEXT' : 'N'}`;
+  };
   const width = Math.max(...specs.map((entry) => left(entry).length));
   const usage = [program.commands && '<command>', program.words, '[flags]'].filter(Boolean).join(' ');
   const lines = [`npm run ${program.name} -- ${usage}`, '', program.summary, ''];

@@ -10,6 +10,7 @@ import { inboxTargets } from './inbox/bars.ts';
 import { benchInbox } from './inbox/bench.ts';
 import { caseNames as inboxCaseNames, scales as inboxScales } from './inbox/cases.ts';
 import { benchKeys } from './inbox/keys-command.ts';
+import { benchRecon } from './recon/bench.ts';
 import { relayTargets } from './relay/bars.ts';
 import { benchRelay } from './relay/bench.ts';
 import { caseNames as relayCaseNames, scales as relayScales } from './relay/cases.ts';
@@ -31,9 +32,18 @@ const flags = {
     max: 1_000_000_000,
     help: 'of inbox-keys: in the large inbox',
   },
+  orders: {
+    type: 'integer',
+    default: 6_000_000,
+    min: 1_000,
+    max: 50_000_000,
+    help: 'of recon: in the run that is judged; 300,000 in --quick',
+  },
   data: { type: 'string', default: '.twiceproof/inbox-keys', help: 'of inbox-keys: where its tables are kept' },
   seed: { type: 'integer', min: 0, max: 4_294_967_295, help: 'otherwise a random one, which is printed' },
 } as const satisfies FlagSpecs;
+
+const quickReconOrders = 300_000;
 
 await main({
   name: 'bench',
@@ -43,6 +53,7 @@ await main({
     relay: 'from the outbox to Kafka: throughput, latency, CPU, lag, beside a ceiling, a baseline and a peer',
     inbox: 'from Kafka to charges: throughput, CPU, the dedup store, its expiry, latency, beside the textbook',
     system: 'everything at once, from a request to its charge: latency, CPU of each process, lag, the highest rate',
+    recon: 'how long the reconciler takes for a run of --orders, and what it costs',
     'inbox-keys': 'the dedup store at --keys, in a directory that is kept: a fill that was broken off goes on',
   },
   flags,
@@ -75,6 +86,11 @@ async function bench({ command: name, flags: given, output, signal }: Context<ty
   if (name === 'system') {
     if (given.only !== undefined) throw new Refusal('The whole system has no parts.', 'Leave --only out.', EXIT.usage);
     return benchSystem({ ...call, scale: systemScales[size], targets: systemTargets }, output, signal);
+  }
+  if (name === 'recon') {
+    const orders = given.quick ? quickReconOrders : given.orders;
+    const again = given.quick ? command : `${command} --orders=${orders}`;
+    return benchRecon({ ...call, command: again, orders }, output, signal);
   }
   const only = given.only === undefined ? scales[size].cases : casesFrom(given.only, caseNames);
   return benchEdge({ ...call, scale: scales[size], only, targets }, output, signal);

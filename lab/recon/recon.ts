@@ -73,6 +73,8 @@ export interface Report {
   /** Why it could not decide. */
   reasons: string[];
   tookMs: number;
+  /** Where the time went. */
+  stepsMs: Record<string, number>;
 }
 
 const usualIds = 20;
@@ -80,7 +82,7 @@ const usualIds = 20;
 /** Never throws: what it cannot read, it cannot decide. */
 export async function reconcile(options: ReconOptions): Promise<Report> {
   const started = performance.now();
-  const report: Report = { verdict: 'undecided', counts: {}, deltas: {}, reasons: [], tookMs: 0 };
+  const report: Report = { verdict: 'undecided', counts: {}, deltas: {}, reasons: [], tookMs: 0, stepsMs: {} };
   let sessions: Sessions | undefined;
   try {
     sessions = await orUndecided('a database cannot be reached', async () => openSessions(options));
@@ -105,7 +107,7 @@ async function judge(sessions: Sessions, options: ReconOptions, report: Report):
   const tenants = options.tenant === undefined ? ledgers.map(({ principal }) => principal) : [options.tenant];
   const sets = mergeSets(ownSets({ topics: options.topics, tenants }), options.config);
   await createTables(session);
-  const reading = loader(session, options);
+  const reading = loader(session, options, report.stepsMs);
   await reading.sets(payments, homes.payments, sets);
   await reading.parkedBefore(sets);
   const spans = await reading.topics();
@@ -143,13 +145,22 @@ async function judge(sessions: Sessions, options: ReconOptions, report: Report):
   }
 }
 
-/** Each step is told, counted, and ends in `Undecided` if it fails. */
-function loader(session: pg.Client, { signal, onProgress, config, ...options }: ReconOptions) {
+/** Each step is told, counted, timed, and ends in `Undecided` if it fails. */
+function loader(
+  session: pg.Client,
+  { signal, onProgress, config, ...options }: ReconOptions,
+  stepsMs: Record<string, number>,
+) {
   let [rows, bytes] = [0, 0];
   const step = async <T>(phase: string, work: () => Promise<T>): Promise<T> => {
     signal.throwIfAborted();
     onProgress?.({ phase, rows, bytes });
-    return orUndecided(phase, work);
+    const began = performance.now();
+    try {
+      return await orUndecided(phase, work);
+    } finally {
+      stepsMs[phase] = (stepsMs[phase] ?? 0) + Math.round(performance.now() - began);
+    }
   };
   const counted = async function* (phase: string, source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
     for await (const chunk of source) {

@@ -12,6 +12,7 @@ test('a table: what was counted, each delta with its ids, why it could not decid
     deltas: { ...none, lost: { count: 3, ids: ['topic:a/1', 'topic:b/1'] } },
     reasons: ['a partition is away'],
     tookMs: 1_234,
+    stepsMs: {},
   });
   const lines = text.split('\n');
   assert.equal(lines[0], `  orders${'6,000,000'.padStart(27)}`);
@@ -27,6 +28,6 @@ test('a table: what was counted, each delta with its ids, why it could not decid
 
 test('nothing is said of what was not compared', () => {
   const reasons = ['a ledger cannot be read'];
-  const text = tableOf({ verdict: 'undecided', counts: {}, deltas: {}, reasons, tookMs: 100 });
+  const text = tableOf({ verdict: 'undecided', counts: {}, deltas: {}, reasons, tookMs: 100, stepsMs: {} });
   assert.equal(text.trimStart(), 'could not decide: a ledger cannot be read\nverdict: undecided (0.1 s)');
 });

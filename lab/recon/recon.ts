@@ -152,14 +152,15 @@ function loader(
   stepsMs: Record<string, number>,
 ) {
   let [rows, bytes] = [0, 0];
-  const step = async <T>(phase: string, work: () => Promise<T>): Promise<T> => {
+  const step = async <T>(name: string, work: () => Promise<T>, file?: string): Promise<T> => {
+    const phase = file === undefined ? name : `${name} ${file}`;
     signal.throwIfAborted();
     onProgress?.({ phase, rows, bytes });
     const began = performance.now();
     try {
       return await orUndecided(phase, work);
     } finally {
-      stepsMs[phase] = (stepsMs[phase] ?? 0) + Math.round(performance.now() - began);
+      stepsMs[name] = (stepsMs[name] ?? 0) + Math.round(performance.now() - began);
     }
   };
   const counted = async function* (phase: string, source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
@@ -207,10 +208,11 @@ function loader(
     intents: async (sets: Sets, ledgers: readonly Ledger[]): Promise<void> => {
       await read(session, 'intents', sets);
       for (const [n, ledger] of ledgers.entries()) {
-        await step(`reading the ledger ${ledger.path}`, async () => {
+        const load = async (): Promise<void> => {
           // It may have grown since its first line was read.
           rows += await loadLedger(session, await openLedger(ledger.path), options.tenant ?? ledger.principal, n);
-        });
+        };
+        await step('reading the ledger', load, ledger.path);
       }
     },
   };

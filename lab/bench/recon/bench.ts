@@ -141,8 +141,7 @@ async function measure(
     run: {
       verdict,
       counts,
-      // One of them names the ledger, which is not there any more.
-      stepsMs: Object.fromEntries(Object.entries(stepsMs).map(([step, ms]) => [step.replace(` ${ledger}`, ''), ms])),
+      stepsMs,
       tookMs,
       ordersPerSecond: Math.round(orders / (tookMs / 1_000)),
       cpuUs: {

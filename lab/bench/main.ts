@@ -34,16 +34,15 @@ const flags = {
   },
   orders: {
     type: 'integer',
-    default: 6_000_000,
     min: 1_000,
     max: 50_000_000,
-    help: 'of recon: in the run that is judged; 300,000 in --quick',
+    help: 'of recon: in the run that is judged; otherwise 6,000,000, or 300,000 in --quick',
   },
   data: { type: 'string', default: '.twiceproof/inbox-keys', help: 'of inbox-keys: where its tables are kept' },
   seed: { type: 'integer', min: 0, max: 4_294_967_295, help: 'otherwise a random one, which is printed' },
 } as const satisfies FlagSpecs;
 
-const quickReconOrders = 300_000;
+const reconOrders = { full: 6_000_000, quick: 300_000 };
 
 await main({
   name: 'bench',
@@ -88,9 +87,12 @@ async function bench({ command: name, flags: given, output, signal }: Context<ty
     return benchSystem({ ...call, scale: systemScales[size], targets: systemTargets }, output, signal);
   }
   if (name === 'recon') {
-    const orders = given.quick ? quickReconOrders : given.orders;
-    const again = given.quick ? command : `${command} --orders=${orders}`;
-    return benchRecon({ ...call, command: again, orders }, output, signal);
+    const { orders = reconOrders[size], out } = given;
+    if (given.only !== undefined) throw new Refusal('It has no parts.', 'Leave --only out.', EXIT.usage);
+    const again = given.orders === undefined ? command : `${command} --orders=${orders}`;
+    // What is of another size must not take the place of what everybody can repeat.
+    const place = out ?? (orders === reconOrders[size] ? directory : undefined);
+    return benchRecon({ ...call, command: again, orders, directory: place }, output, signal);
   }
   const only = given.only === undefined ? scales[size].cases : casesFrom(given.only, caseNames);
   return benchEdge({ ...call, scale: scales[size], only, targets }, output, signal);

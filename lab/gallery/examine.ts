@@ -17,7 +17,7 @@ export interface FirstWrong {
   delta: string;
   /** So many orders had been written by then. */
   orders: number;
-  /** The next one on the accused, its wires or a server; or that it came before any of them, so that none is needed. */
+  /** The next one on the accused, its wires or a server, and how much later it struck. */
   fault: string;
 }
 
@@ -59,14 +59,11 @@ export async function examine(
   }
 }
 
-/** What is asked for has had its effect by then, unless something is in its way. */
-const soonMs = 500;
-
 export function faultAfter(atMs: number, strikes: Evidence['strikes'], kinds: readonly string[]): string {
-  const onIt = strikes.filter(({ fault }) => canBreak(fault, kinds)).toSorted((a, b) => a.atMs - b.atMs);
-  const next = onIt.find((strike) => strike.atMs >= atMs);
-  if (!next) return 'none came after it';
-  return next === onIt[0] && next.atMs > atMs + soonMs ? 'none is needed' : inWords(next.fault);
+  const [next] = strikes
+    .filter((strike) => strike.atMs >= atMs && canBreak(strike.fault, kinds))
+    .toSorted((a, b) => a.atMs - b.atMs);
+  return next ? `${((next.atMs - atMs) / 1_000).toFixed(1)} s later: ${inWords(next.fault)}` : 'none came after it';
 }
 
 const servers = ['postgres', 'broker'];
@@ -102,14 +99,25 @@ async function countOrders(orders: pg.Client, untilMs: number): Promise<number> 
   return rows[0]!.count;
 }
 
-const uuid = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
+/** An order or a message, and of an order perhaps which version or state of it. */
+const named = /([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:\/(\w+))?$/;
 
-/** Of ids that name an order or a message. */
+/** Of ids that name a message, or an event of an order: without its version it is the first. */
 async function timesOfRows(orders: pg.Client, ids: readonly string[]): Promise<number[]> {
+  const found = ids.flatMap((id) => {
+    const [, uuid, part] = named.exec(id) ?? [];
+    return uuid === undefined ? [] : [{ uuid, part: part ?? '1' }];
+  });
   const { rows } = await orders.query<{ at_ms: number }>(
-    `SELECT extract(epoch FROM created_at)::float8 * 1000 AS at_ms FROM twiceproof.outbox
-     WHERE msg_id = ANY ($1::uuid[]) OR aggregate_id = ANY ($1::text[])`,
-    [ids.flatMap((id) => id.match(uuid) ?? [])],
+    `WITH named AS (SELECT * FROM unnest($1::text[], $2::text[]) AS one (id, part)),
+       events AS (SELECT msg_id::text, aggregate_id, created_at, convert_from(payload, 'utf8')::json AS body
+         FROM twiceproof.outbox)
+     SELECT extract(epoch FROM created_at)::float8 * 1000 AS at_ms FROM (
+       SELECT created_at FROM events JOIN named ON id = msg_id
+       UNION ALL
+       SELECT created_at FROM events JOIN named ON id = aggregate_id AND part IN (body ->> 'version', body ->> 'status')
+     ) AS times`,
+    [found.map(({ uuid }) => uuid), found.map(({ part }) => part)],
   );
   return rows.map(({ at_ms }) => at_ms);
 }

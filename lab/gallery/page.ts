@@ -28,6 +28,8 @@ export function pageOf(entries: readonly Entry[], { judged }: GalleryResult): st
     '',
     'Recipes that people publish, each as a small program in the place of ours ([lab/gallery](../lab/gallery/README.md)), under the same seeded chaos, with the verdict of the reconciler. Nothing else judges them.',
     '',
+    `Besides what the schedule draws, ${outagesOf(entries)}: what breaks these needs a database that is away for longer than a moment.`,
+    '',
     'Made by `npm run gallery -- --page` from [the result](../lab/results/gallery/result.json) of:',
     '',
     ...[...runs.values()].map(
@@ -39,12 +41,17 @@ export function pageOf(entries: readonly Entry[], { judged }: GalleryResult): st
     '| --- | --- | --- | --- | --- | --- |',
     ...rows,
     '',
-    'First wrong: how many orders had been written when the first thing that went wrong was asked for. The fault that struck next: on the program in question, on its wires, or on a server; it is often, and not always, what broke it. Where something went wrong before any of them, none is needed: two requests at once, or a message that comes again, will do.',
+    'First wrong: how many orders had been written when the earliest of what went wrong was asked for. The fault that struck next: on the program in question, on its wires, or on a server, and how much later; it is often, and not always, what broke it. What is asked for has its effect within a fraction of a second, in the first seconds of a run, while a group is still forming, within a few. Where the next fault came later than that, none was needed: two requests at once, or a message that comes again, will do.',
     '',
     '## Why each breaks',
     '',
     ...entries.flatMap(({ name, room, recipe, why }) => [`**${name}** (${room}: ${recipe}). ${why}`, '']),
   ].join('\n');
+}
+
+function outagesOf(entries: readonly Entry[]): string {
+  const names = entries.flatMap(({ name, outages }) => (outages ? [name] : []));
+  return `${names.join(' and ')} lose the wires to their database for three seconds, all at once`;
 }
 
 function rowOf({ room, recipe }: Entry, { verdict, deltas, orders, name, first }: Judged): string {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { Admin } from '@platformatic/kafka';
 import { configOf, type Config } from './config.ts';
+import { deltas } from './invariants.ts';
 import { court, found } from './judge-under-test.ts';
 import { ledgerOf, soundRun, uuidv7, type Run } from './run-under-test.ts';
 import { withLedger, write } from './world-under-test.ts';
@@ -145,6 +146,21 @@ test('a topic whose beginning is deleted: nothing is found clean, and what was p
   const report = await verdict(text, place);
   assert.deepEqual([report.verdict, found(report)], ['undecided', {}]);
   assert.deepEqual(report.reasons, [`${place.topic}/1 begins at 2: what was before is deleted`]);
+});
+
+test('what is left out is not compared, and not said to be right', async () => {
+  const report = await judged([soundRun()], { config: configOf({ claims: null, held: null, parked: null }) as Config });
+  const missing = deltas.filter((delta) => !(delta in report.deltas));
+  assert.deepEqual([report.verdict, missing], ['clean', ['unclaimed', 'late', 'parked', 'quarantined']]);
+});
+
+test('intents of a table of somebody else: a refusal is one, whatever its code', async () => {
+  const intents = `SELECT 'create' AS operation, 'k' || n AS key, 'nobody ' || n AS account_id,
+    CASE n WHEN 1 THEN 'fail' ELSE 'unknown' END AS verdict FROM generate_series(1, 2) AS n`;
+  const config = configOf({ intents }) as Config;
+  const { counts } = await verdict('', await emptyPlace(), { ledgers: [], config });
+  const { requests, refused, neverSent, unknown } = counts;
+  assert.deepEqual([requests, refused, neverSent, unknown], [2, 1, 0, 1]);
 });
 
 const place = await emptyPlace();

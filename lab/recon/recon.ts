@@ -131,7 +131,7 @@ async function judge(sessions: Sessions, options: ReconOptions, report: Report):
   };
   report.counts['notJudged'] = await notJudged(session, circumstances);
   const selects = invariants(circumstances);
-  for (const delta of deltas) {
+  for (const delta of deltas.filter((name) => selects[name].length > 0)) {
     report.deltas[delta] = await reading.step(`comparing (${delta})`, async () =>
       violations(session, selects[delta], options.idsShown ?? usualIds),
     );
@@ -233,7 +233,7 @@ async function clockOf(client: pg.Client): Promise<number> {
 async function countAll(session: pg.Client): Promise<Record<string, number>> {
   const counted = {
     requests: 'SELECT count(*) FROM recon_intents',
-    // By their keys. The next four are what became of them, and their sum.
+    // By their keys. The next four are what became of them, and add up to it.
     intents: 'SELECT count(*) FROM recon_keys',
     answered: 'SELECT count(*) FROM recon_keys WHERE oks > 0',
     unknown: 'SELECT count(*) FROM recon_keys WHERE oks = 0 AND unknowns > 0',
@@ -270,7 +270,6 @@ async function notJudged(session: pg.Client, { cutoffMs, toldCutoffMs }: Circums
 
 /** An id that breaks several invariants of one kind counts once. */
 async function violations(session: pg.Client, selects: readonly string[], idsShown: number): Promise<Found> {
-  if (selects.length === 0) return { count: 0, ids: [] };
   const { rows } = await session.query<Found>(
     `WITH found (id) AS MATERIALIZED (SELECT DISTINCT * FROM (${selects.join(' UNION ALL ')}) AS all_of_them)
      SELECT count(*)::float8 AS count,

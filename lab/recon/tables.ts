@@ -112,7 +112,7 @@ export async function prepare(judge: pg.Client, { byLedger }: { byLedger: boolea
        min(order_id) AS order_id, min(status) AS status, count(*)::int AS requests,
        count(*) FILTER (WHERE ok)::int AS oks,
        count(*) FILTER (WHERE NOT ok AND verdict <> 'fail')::int AS unknowns,
-       count(*) FILTER (WHERE verdict = 'fail' AND code IS NOT NULL)::int AS refusals,
+       count(*) FILTER (WHERE verdict = 'fail'${byLedger ? ' AND code IS NOT NULL' : ''})::int AS refusals,
        coalesce(bool_or(${contradicts}), false) AS is_refused,
        min(told_order) FILTER (WHERE ok) AS told_order, min(told_version) FILTER (WHERE ok) AS told_version,
        min(told_status) FILTER (WHERE ok) AS told_status, min(told_ms) FILTER (WHERE ok) AS told_ms,

@@ -14,8 +14,9 @@ export interface Invariant {
   /** Orders that the traffic has not asked for: whoever tries the doors by hand has some. They are not judged. */
   others: number;
   charges: number;
-  doubled: number;
-  lost: number;
+  /** Undefined: not compared. */
+  doubled: number | undefined;
+  lost: number | undefined;
   reasons: readonly string[];
 }
 
@@ -72,7 +73,7 @@ export async function watchInvariant(
 }
 
 function read(line: Record<string, unknown> | undefined, otherwise: string): Omit<Invariant, 'checkedAt' | 'tookMs'> {
-  const none = { intents: 0, orders: 0, others: 0, charges: 0, doubled: 0, lost: 0 };
+  const none = { intents: 0, orders: 0, others: 0, charges: 0, doubled: undefined, lost: undefined };
   if (line?.['verdict'] === undefined) return { verdict: 'undecided', ...none, reasons: [otherwise] };
   const { verdict, counts, deltas, reasons } = line as unknown as Verdict;
   return {
@@ -81,8 +82,8 @@ function read(line: Record<string, unknown> | undefined, otherwise: string): Omi
     orders: counts['orders'] ?? 0,
     others: counts['otherOrders'] ?? 0,
     charges: counts['charges'] ?? 0,
-    doubled: deltas['doubled']?.count ?? 0,
-    lost: deltas['lost']?.count ?? 0,
+    doubled: deltas['doubled']?.count,
+    lost: deltas['lost']?.count,
     reasons: [...reasons, ...besides(deltas)],
   };
 }

@@ -21,7 +21,7 @@ export async function serveStatus(status: StatusSource, port: number): Promise<{
     const away = status.latest().processes.filter(({ state }) => state !== 'running');
     if (away.length > 0) throw new Error(`these are away: ${away.map(({ name }) => name).join(', ')}`);
   };
-  const server = createAdminServer({ metrics, ready, objects: { '/status': () => status.latest() } });
+  const server = createAdminServer({ metrics, ready, json: { '/status': () => status.latest() } });
   return {
     address: await listenAdmin(server, port),
     close: () => {

@@ -38,9 +38,16 @@ test('both forms say who is away, what passes, and what the judge has found', ()
   for (const text of [picture({ ...status, invariant }), plainLine({ ...status, invariant })]) {
     assert.match(
       text,
-      /violated: 9 intents, 8 orders, 10 charges, 2 doubled, 1 lost \(two charges\), read 9 s ago, at 10:11:12/,
+      /violated: 9 intents, 8 orders, 10 charges, 2 doubled, 1 lost \(two charges\)[;\n] *read 9 s ago, at 10:11:12 UTC/,
     );
   }
+});
+
+test('what could not be compared is not told as none', () => {
+  const reasons = ['a partition is away'];
+  const told = { ...invariant, verdict: 'undecided' as const, doubled: undefined, lost: undefined, reasons };
+  const line = /undecided: 9 intents, 8 orders, 10 charges, \? doubled, \? lost \(a partition is away\)/;
+  assert.match(picture({ ...status, invariant: told }), line);
 });
 
 test('orders of others are told where there are any, and are nothing wrong', () => {

@@ -39,7 +39,8 @@ export function picture(status: Status): string {
       'lag',
       `${lag.messages ?? '?'} messages unpublished, the oldest for ${lag.oldestS ?? '?'} s; ${held ?? '?'} held`,
     ),
-    row('invariant', invariantLine(status)),
+    row('invariant', invariantLine(status.invariant)),
+    ...(status.invariant ? [row('', ageOf(status))] : []),
     '',
     '  kill -9 any of these, from another terminal, and see. Ctrl-C stops.',
   ].join('\n');
@@ -56,19 +57,25 @@ export function plainLine(status: Status): string {
     `lag ${lag.messages ?? '?'}`,
     `p99 ${ms(p99Ms.request)} / ${ms(p99Ms.appendToBroker)} / ${ms(p99Ms.commitToEffect)}`,
     `${restarts} restarts${away.length > 0 ? `, away: ${away.join(' ')}` : ''}`,
-    invariantLine(status),
+    invariantLine(status.invariant),
+    ...(status.invariant ? [ageOf(status)] : []),
   ].join('; ');
 }
 
-/** It says of which moment: what was killed after that is not in it yet. */
-function invariantLine({ at, invariant }: Status): string {
+function invariantLine(invariant: Status['invariant']): string {
   if (!invariant) return 'not yet judged';
-  const { verdict, intents, orders, others, charges, doubled, lost, reasons, checkedAt } = invariant;
+  const { verdict, intents, orders, others, charges, doubled, lost, reasons } = invariant;
   const ofOthers = others > 0 ? ` (and ${others} of others)` : '';
-  const counts = `${intents} intents, ${orders} orders${ofOthers}, ${charges} charges, ${doubled} doubled, ${lost} lost`;
+  const counts = `${intents} intents, ${orders} orders${ofOthers}, ${charges} charges, ${doubled ?? '?'} doubled, ${lost ?? '?'} lost`;
   const why = verdict === 'clean' ? '' : ` (${reasons.join('; ').slice(0, 200)})`;
+  return `${verdict}: ${counts}${why}`;
+}
+
+/** What was killed after that is not in it yet. */
+function ageOf({ at, invariant }: Status): string {
+  const { checkedAt } = invariant!;
   const agoS = Math.max(0, Math.round((Date.parse(at) - Date.parse(checkedAt)) / 1_000));
-  return `${verdict}: ${counts}${why}, read ${agoS} s ago, at ${checkedAt.slice(11, 19)}`;
+  return `read ${agoS} s ago, at ${checkedAt.slice(11, 19)} UTC`;
 }
 
 function ms(value: number | undefined): string {

@@ -95,6 +95,7 @@ async function measure(
     progress,
   });
   await own.client.query('CHECKPOINT');
+  signal.throwIfAborted();
 
   let report: Pick<ReconRun, 'verdict' | 'counts' | 'stepsMs' | 'tookMs'> | undefined;
   const watched = {
@@ -117,6 +118,7 @@ async function measure(
       },
     },
   );
+  made.defer(async () => child.stop());
   const stop = (): void => {
     child.stop().catch(() => {});
   };

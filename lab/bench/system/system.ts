@@ -123,7 +123,7 @@ async function judgeAll({ world, databases }: Stage, ledgers: readonly string[])
     count > 0 ? [[name, count] as const] : [],
   );
   // Nobody else has written into these databases, nothing wrong was asked, and each key was asked for until it was answered.
-  const strange = ['otherOrders', 'refused', 'unknown'].flatMap((name) =>
+  const strange = ['otherOrders', 'refused', 'unknown', 'neverSent'].flatMap((name) =>
     counts[name] ? [[name, counts[name]] as const] : [],
   );
   return {

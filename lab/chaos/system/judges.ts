@@ -11,6 +11,7 @@ export interface Verdict {
   deltas: Record<string, { count: number; ids: string[] }>;
   reasons: string[];
   tookMs: number;
+  stepsMs?: Record<string, number>;
 }
 
 export interface Load {

@@ -82,7 +82,6 @@ const bad: [facts: Partial<Facts>, reason: RegExp][] = [
   [{ verdict: { ...verdict, counts: { ...verdict.counts, otherOrders: 1 } } }, /1 orders are of no account/],
   [{ verdict: { ...verdict, counts: { ...verdict.counts, refused: 2 } } }, /^2 keys were refused/],
   [{ verdict: { ...verdict, counts: { ...verdict.counts, unknown: 2 } } }, /^of 2 keys nobody knows/],
-  [{ verdict: { ...verdict, counts: { ...verdict.counts, neverSent: 1_501 } } }, /1501 keys were never sent/],
   [{ endedBadly: ['relay-1'] }, /relay-1 did not end well/],
   [
     { verdict: { ...verdict, counts: { ...verdict.counts, replayedAnswers: 0 } } },

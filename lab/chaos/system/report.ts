@@ -33,9 +33,6 @@ export interface Facts {
   phasesMs: Record<string, number>;
 }
 
-/** While a process is away its share of the requests finds nobody. */
-const mostNeverSent = 0.05;
-
 /** How many were planned, and how many of them had an effect. */
 interface Count {
   planned: number;
@@ -81,7 +78,6 @@ export function reportOf(origin: Origin, facts: Facts): Report {
   // By the judge's word. The load asks for nothing that is not right, and again until there is an answer.
   const refused = verdict.counts['refused'] ?? 0;
   const unknown = verdict.counts['unknown'] ?? 0;
-  const neverSent = verdict.counts['neverSent'] ?? 0;
   // These databases have no other runs in them.
   const strangers = verdict.counts['otherOrders'] ?? 0;
   const reasons = [
@@ -95,9 +91,6 @@ export function reportOf(origin: Origin, facts: Facts): Report {
     ...(unknown > 0 ? [`of ${unknown} keys nobody knows what became of them`] : []),
     ...(strangers > 0 ? [`${strangers} orders are of no account that was asked for`] : []),
     ...endedBadly.map((role) => `${role} did not end well when it was told to`),
-    ...(neverSent > mostNeverSent * (verdict.counts['intents'] ?? 0)
-      ? [`vacuous: ${neverSent} keys were never sent, since no door took a connection`]
-      : []),
     ...vacuousBecause(schedule, faults, paths, orders, facts),
   ];
   const recoveries = outcomes.flatMap(({ recoveredMs }) => recoveredMs ?? []).sort((a, b) => a - b);

@@ -9,13 +9,15 @@ export interface AdminOptions {
   /** Rejects with the reason why not. */
   ready(): Promise<void>;
   /** Answered as JSON, by their paths. */
-  objects?: Record<string, () => object>;
+  json?: Record<string, () => object>;
 }
 
-/** For the one who runs it and not for clients: on a port of its own, and on loopback. */
-export function createAdminServer({ metrics, ready, objects = {} }: AdminOptions): Server {
-  const answers: Record<string, () => Promise<[status: number, text: string]>> = {
-    '/metrics': async () => [200, metrics.text()],
+type Answer = [status: number, text: string, type?: string];
+
+/** For the one who runs it, and not for clients: on a port of its own, and on loopback. Any other path answers which there are. */
+export function createAdminServer({ metrics, ready, json = {} }: AdminOptions): Server {
+  const answers: Record<string, () => Promise<Answer>> = {
+    '/metrics': async () => [200, metrics.text(), contentType],
     '/livez': async () => [200, 'alive\n'],
     '/readyz': async () => {
       try {
@@ -26,17 +28,14 @@ export function createAdminServer({ metrics, ready, objects = {} }: AdminOptions
       }
     },
   };
-  for (const [path, object] of Object.entries(objects)) {
-    answers[path] = async () => [200, `${JSON.stringify(object())}\n`];
+  for (const [path, object] of Object.entries(json)) {
+    answers[path] = async () => [200, `${JSON.stringify(object())}\n`, 'application/json'];
   }
+  const otherwise: Answer = [404, `${Object.keys(answers).join('\n')}\n`];
   return createServer((request, response) => {
     const answer = request.method === 'GET' ? answers[request.url ?? ''] : undefined;
-    const given = answer ? answer() : Promise.resolve([404, `${Object.keys(answers).join('\n')}\n`] as const);
-    given
-      .then(([status, text]) => {
-        const type = objects[request.url ?? ''] ? 'application/json' : contentType;
-        response.writeHead(status, { 'content-type': type }).end(text);
-      })
+    (answer?.() ?? Promise.resolve(otherwise))
+      .then(([status, text, type = 'text/plain']) => response.writeHead(status, { 'content-type': type }).end(text))
       .catch(() => response.destroy());
   });
 }

@@ -60,7 +60,7 @@ test('a number has its limits, and is written as people write it', () => {
   for (const wrong of ['7', '1.0001', '-0.1', '1e-3', '0x1', 'half', '', '.']) {
     assert.deepEqual(flagsOf(`--share=${wrong}`), [`--share is a number from 0 to 1, not '${wrong}'`]);
   }
-  assert.match(helpText(sharing), /--share N +of all \(default 0\.5\)/);
+  assert.match(helpText(sharing), /--share N +of all \(0 to 1, default 0\.5\)/);
 });
 
 test('what is wrong between flags is reported with the rest, and a flag that is wrong by itself is left out of it', () => {

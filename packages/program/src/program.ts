@@ -205,7 +205,11 @@ export function helpText<S extends FlagSpecs>(program: Program<S>): string {
   if (program.commands) lines.push('');
   for (const entry of specs) {
     const [name, spec] = entry;
-    const fallback = 'default' in spec && spec.default !== undefined ? ` (default ${spec.default})` : '';
+    const facts = [
+      ...(spec.type === 'number' ? [`${spec.min} to ${spec.max}`] : []),
+      ...('default' in spec && spec.default !== undefined ? [`default ${spec.default}`] : []),
+    ];
+    const fallback = facts.length > 0 ? ` (${facts.join(', ')})` : '';
     const variable = name === 'help' ? '' : ` [${variableOf(name, spec)}]`;
     lines.push(`  ${left(entry).padEnd(width)}  ${spec.help}${fallback}${variable}`);
   }

@@ -3,7 +3,8 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { EXIT, type Output } from '@twiceproof/program';
+import { EXIT } from '@twiceproof/program';
+import { hearing } from './hearing-under-test.ts';
 import { judge, targets } from './bars.ts';
 import { benchEdge } from './bench.ts';
 import type { CaseName, Scale } from './cases.ts';
@@ -26,14 +27,7 @@ const scale: Scale = {
 test('a tiny bench has every figure, and a bar that is not reached fails it', async () => {
   if (!canReadCpu) return; // The bench itself refuses to run elsewhere than on Linux.
   const directory = mkdtempSync(join(tmpdir(), 'bench-'));
-  const said: string[] = [];
-  const output: Output = {
-    json: false,
-    say: (text) => said.push(text),
-    progress: (text) => said.push(text),
-    emit() {},
-    ready() {},
-  };
+  const { said, output } = hearing();
   try {
     const absurd = { ...targets, groupOverPlain: 1_000 };
     const call = { command: 'npm run bench -- edge', scale, only, seed: 7, targets: absurd, directory };

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { EXIT, type Output } from '@twiceproof/program';
+import { hearing } from '../hearing-under-test.ts';
 import { canReadCpu } from '../cpu.ts';
 import { inboxTargets, judgeInbox } from './bars.ts';
 import { benchInbox } from './bench.ts';
@@ -18,14 +19,6 @@ const scale: InboxScale = {
   expiry: { smallDay: 500, largeDay: 5_000, repeats: 1, beforeS: 0.3, openS: 2.5 },
   latency: { warmS: 0.5, measuredS: 1, attempts: 1 },
 };
-
-function hearing(): { said: string[]; output: Output } {
-  const said: string[] = [];
-  const keep = (text: string): void => {
-    said.push(text);
-  };
-  return { said, output: { json: false, say: keep, progress: keep, emit() {}, ready() {} } };
-}
 
 /** Servers that do not run as root must reach it. */
 function newDirectory(t: TestContext): string {

@@ -3,21 +3,15 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { EXIT, type Output } from '@twiceproof/program';
+import { EXIT } from '@twiceproof/program';
+import { hearing } from '../hearing-under-test.ts';
 import { canReadCpu } from '../cpu.ts';
 import { benchRecon, type ReconResult } from './bench.ts';
 
 test('a run of many orders is judged in one pass: clean, whole, and each step has its time', async () => {
   if (!canReadCpu) return; // The bench itself refuses to run elsewhere than on Linux.
   const directory = mkdtempSync(join(tmpdir(), 'bench-'));
-  const said: string[] = [];
-  const output: Output = {
-    json: false,
-    say: (text) => said.push(text),
-    progress: (text) => said.push(text),
-    emit() {},
-    ready() {},
-  };
+  const { said, output } = hearing();
   try {
     const call = { command: 'npm run bench -- recon', orders: 100_000, seed: 7, directory };
     assert.equal(await benchRecon(call, output, new AbortController().signal), EXIT.ok, said.join('\n'));

@@ -20,7 +20,8 @@ export interface Sample {
   progress(text: string): void;
 }
 
-export const partitions = 3;
+/** As the world makes its topics. */
+const partitions = 3;
 const tenant = 'tenant-1';
 const programs = join(import.meta.dirname, '../../../apps');
 /** Of the topic and of the ledger, at a time. */

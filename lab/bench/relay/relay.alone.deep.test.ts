@@ -3,7 +3,8 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { EXIT, type Output } from '@twiceproof/program';
+import { EXIT } from '@twiceproof/program';
+import { hearing } from '../hearing-under-test.ts';
 import { canReadCpu } from '../cpu.ts';
 import { judgeRelay, relayTargets } from './bars.ts';
 import { benchRelay } from './bench.ts';
@@ -27,14 +28,7 @@ const scale: RelayScale = {
 test('a tiny bench of the relay has every figure, and a bar that is not reached fails it', async () => {
   if (!canReadCpu) return; // The bench itself refuses to run elsewhere than on Linux.
   const directory = mkdtempSync(join(tmpdir(), 'bench-'));
-  const said: string[] = [];
-  const output: Output = {
-    json: false,
-    say: (text) => said.push(text),
-    progress: (text) => said.push(text),
-    emit() {},
-    ready() {},
-  };
+  const { said, output } = hearing();
   try {
     const absurd = { ...relayTargets, overCeiling: 1_000 };
     const call = { command: 'npm run bench -- relay', scale, only: caseNames, seed: 7, targets: absurd, directory };

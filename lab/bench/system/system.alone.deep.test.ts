@@ -3,7 +3,8 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { EXIT, type Output } from '@twiceproof/program';
+import { EXIT } from '@twiceproof/program';
+import { hearing } from '../hearing-under-test.ts';
 import { canReadCpu } from '../cpu.ts';
 import { systemTargets } from './bars.ts';
 import { benchSystem } from './bench.ts';
@@ -15,14 +16,7 @@ const scale: SystemScale = { warmS: 2, measuredS: 3, attempts: 1, ladder: [500],
 test('a tiny bench of the whole system has every figure, is judged, and fails by a bar that is not reached', async () => {
   if (!canReadCpu) return; // The bench itself refuses to run elsewhere than on Linux.
   const directory = mkdtempSync(join(tmpdir(), 'bench-'));
-  const said: string[] = [];
-  const output: Output = {
-    json: false,
-    say: (text) => said.push(text),
-    progress: (text) => said.push(text),
-    emit() {},
-    ready() {},
-  };
+  const { said, output } = hearing();
   try {
     const call = {
       command: 'npm run bench -- system',

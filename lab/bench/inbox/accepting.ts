@@ -4,7 +4,7 @@ import pg from 'pg';
 import { acceptText, consumer, newIds, type Range } from './statement.ts';
 
 const batchMessages = 10;
-const batchEveryMs = 10;
+export const batchEveryMs = 10;
 const connections = 4;
 const lookEveryMs = 20;
 const waitingText = `SELECT FROM pg_stat_activity WHERE application_name = 'bench-accepting' AND wait_event_type = 'Lock'
